@@ -1,0 +1,337 @@
+"""What an op is called and what it takes: names, arguments, outputs, and their spelling for torch.
+
+The schema comes from a function's annotations or from a schema string. Nothing here registers anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import keyword
+import re
+import typing
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from .errors import SchemaError
+
+RESERVED_NAMESPACES = frozenset({"aten", "prim", "prims", "torch", "c10d", "quantized", "higher_order", "_C"})
+NO_DEFAULT = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of an op; `type` is torch's schema spelling without alias marks: `Tensor?`, `int`, `float[]`."""
+
+    name: str
+    type: str
+    default: object = NO_DEFAULT
+    keyword_only: bool = False
+    mutated: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.type in ("Tensor", "Tensor?")
+
+    @property
+    def is_tensor_list(self) -> bool:
+        return self.type in ("Tensor[]", "Tensor?[]")
+
+    @property
+    def optional(self) -> bool:
+        return self.type.endswith("?")
+
+    @property
+    def required(self) -> bool:
+        return self.default is NO_DEFAULT
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The signature of an op.
+
+    >>> str(parse("lab::rmsnorm(Tensor x, Tensor w, float eps=1e-6) -> Tensor"))
+    'lab::rmsnorm(Tensor x, Tensor w, float eps=1e-06) -> Tensor'
+
+    `outputs` are the names a directive, a backward cell or a comparison uses for the results (`out`, or `out0`,
+    `out1`, ... unless `returns` named them); `output_types` are `Tensor`, `Tensor[]`, `int`, ... in the same order.
+    `saves` names the tensors that a forward kernel keeps for backward and that callers never see.
+    """
+
+    namespace: str
+    name: str
+    arguments: tuple[Argument, ...]
+    outputs: tuple[str, ...]
+    output_types: tuple[str, ...]
+    saves: tuple[str, ...] = ()
+    outputs_named: bool = False
+
+    @property
+    def qualname(self) -> str:
+        return f"{self.namespace}::{self.name}"
+
+    @property
+    def mutated(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.arguments if a.mutated)
+
+    @property
+    def tensors(self) -> tuple[Argument, ...]:
+        """The arguments that hold tensors: `Tensor`, `Tensor?` and lists of them."""
+        return tuple(a for a in self.arguments if a.is_tensor or a.is_tensor_list)
+
+    @property
+    def positional(self) -> tuple[Argument, ...]:
+        return tuple(a for a in self.arguments if not a.keyword_only)
+
+    @property
+    def keyword_only(self) -> tuple[Argument, ...]:
+        return tuple(a for a in self.arguments if a.keyword_only)
+
+    def argument(self, name: str) -> Argument | None:
+        return next((a for a in self.arguments if a.name == name), None)
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        kinds = {False: inspect.Parameter.POSITIONAL_OR_KEYWORD, True: inspect.Parameter.KEYWORD_ONLY}
+        return inspect.Signature(
+            [inspect.Parameter(a.name, kinds[a.keyword_only], default=a.default) for a in self.arguments]
+        )
+
+    def bind(self, args: tuple, kwargs: dict) -> dict[str, object]:
+        """All arguments by name, defaults filled in; TypeError as Python words it when they do not fit."""
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    @cached_property
+    def parameters(self) -> str:
+        """The arguments in schema spelling, between the parentheses."""
+        mutable = iter("abcdefghijklmnopqrstuvwxyz")
+        parts, starred = [], False
+        for a in self.arguments:
+            if a.keyword_only and not starred:
+                parts.append("*")
+                starred = True
+            spelled = a.type
+            if a.mutated:
+                spelled = re.sub(r"^Tensor", f"Tensor({next(mutable)}!)", a.type)
+            parts.append(f"{spelled} {a.name}" + ("" if a.required else f"={spell_default(a.default)}"))
+        return ", ".join(parts)
+
+    @cached_property
+    def results(self) -> str:
+        names = self.outputs if self.outputs_named else ("",) * len(self.outputs)
+        return spell_results(self.output_types, names)
+
+    def __str__(self) -> str:
+        return f"{self.qualname}({self.parameters}) -> {self.results}"
+
+
+def spell_results(types: tuple[str, ...], names: tuple[str, ...]) -> str:
+    spelled = [f"{t} {n}".strip() for t, n in zip(types, names, strict=True)]
+    return spelled[0] if len(spelled) == 1 and " " not in spelled[0] else f"({', '.join(spelled)})"
+
+
+def spell_default(value: object) -> str:
+    """A Python default in schema spelling.
+
+    >>> spell_default(torch.float32), spell_default("a"), spell_default((1, 2))
+    ('float32', '"a"', '[1, 2]')
+    """
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, torch.device):
+        return f'"{value}"'
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(spell_default(v) for v in value) + "]"
+    return repr(value)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """`"lab::rmsnorm"` -> `("lab", "rmsnorm")`, or a SchemaError that says what is wrong with the name."""
+    if not isinstance(name, str) or not name.strip():
+        raise SchemaError(f"an op needs a name of the form 'namespace::name', got {name!r}")
+    namespace, separator, short = name.partition("::")
+    if not separator:
+        raise SchemaError(f"{name!r} has no namespace: write for instance 'lab::{name}'")
+    for part, what in ((namespace, "namespace"), (short, "name")):
+        if "." in part:
+            raise SchemaError(f"{name!r}: a dot in the {what} would read as an overload; use '_' instead")
+        if not part.isidentifier() or not part.isascii():
+            raise SchemaError(f"{name!r}: the {what} {part!r} must be a plain identifier (letters, digits, '_')")
+        if keyword.iskeyword(part):
+            raise SchemaError(f"{name!r}: the {what} {part!r} is a Python keyword, torch.ops could not spell it")
+    if namespace in RESERVED_NAMESPACES:
+        raise SchemaError(f"{name!r}: the namespace {namespace!r} belongs to PyTorch; choose one of your own, e.g. 'lab'")
+    if short.startswith("__"):
+        raise SchemaError(f"{name!r}: names that begin with two underscores are Python's own")
+    return namespace, short
+
+
+def from_function(
+    function: typing.Callable,
+    name: str,
+    *,
+    mutates: str | typing.Iterable[str] = (),
+    returns: str | typing.Iterable[str] = (),
+    saves: str | typing.Iterable[str] = (),
+) -> Schema:
+    """The schema that a reference's annotations say.
+
+    >>> def f(x: Tensor, w: Tensor | None = None, *, k: int = 2) -> tuple[Tensor, Tensor]: ...
+    >>> str(from_function(f, "lab::f"))
+    'lab::f(Tensor x, Tensor? w=None, *, SymInt k=2) -> (Tensor, Tensor)'
+
+    Raises SchemaError, naming the argument, for an annotation that torch has no schema spelling for.
+    """
+    namespace, short = split_name(name)
+    try:
+        hints = typing.get_type_hints(function, globalns={**vars(typing), "Tensor": torch.Tensor, "torch": torch,
+                                                         **getattr(function, "__globals__", {})})
+    except NameError as error:
+        raise SchemaError(f"{name}: an annotation names something unknown: {error}") from None
+    signature = inspect.signature(function)
+    mutated = named("mutates", mutates, tuple(signature.parameters), name)
+    arguments = tuple(
+        _argument(p, hints.get(p.name, NO_DEFAULT), p.name in mutated, name) for p in signature.parameters.values()
+    )
+    for a in arguments:
+        if a.mutated and not (a.is_tensor or a.is_tensor_list):
+            raise SchemaError(f"{name}: mutates names {a.name!r}, which is a {a.type}, not a tensor")
+    if "return" not in hints:
+        raise SchemaError(f"{name}: the function has no return annotation; write '-> Tensor', '-> tuple[Tensor, Tensor]' or '-> None'")
+    types = _output_types(hints["return"], name)
+    return _complete(namespace, short, arguments, types, _names(returns), _names(saves))
+
+
+def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | typing.Iterable[str] = ()) -> Schema:
+    """The schema that a schema string says: `"lab::f(Tensor x, float b=1.0) -> Tensor"`."""
+    split_name(text.partition("(")[0].strip())
+    try:
+        parsed = torch._C.parse_schema(text)
+    except RuntimeError as error:
+        raise SchemaError(f"{text!r} is not a schema: {str(error).strip().splitlines()[0]}") from None
+    namespace, short = split_name(parsed.name)
+    arguments = tuple(
+        Argument(
+            a.name,
+            _plain(a.real_type),
+            a.default_value if a.has_default_value() else NO_DEFAULT,
+            a.kwarg_only,
+            bool(a.alias_info and a.alias_info.is_write),
+        )
+        for a in parsed.arguments
+    )
+    types = tuple(_plain(r.real_type) for r in parsed.returns)
+    names = tuple(r.name for r in parsed.returns)
+    return _complete(namespace, short, arguments, types, _names(returns) or (names if all(names) else ()), _names(saves))
+
+
+def named(what: str, names: str | typing.Iterable[str], known: tuple[str, ...], op: str) -> tuple[str, ...]:
+    """Check that each of `names` is one of `known`; a string counts as one name, not as letters."""
+    checked = _names(names)
+    for n in checked:
+        if n not in known:
+            near = difflib.get_close_matches(n, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; the arguments are {', '.join(known)}"
+            raise SchemaError(f"{op}: {what} names {n!r}, which is no argument{hint}")
+    return checked
+
+
+def _names(names: str | typing.Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
+    op = f"{namespace}::{short}"
+    if returns and len(returns) != len(types):
+        raise SchemaError(f"{op}: returns names {len(returns)} outputs ({', '.join(returns)}), the function returns {len(types)}")
+    outputs = returns or (("out",) if len(types) == 1 else tuple(f"out{i}" for i in range(len(types))))
+    taken: set[str] = {a.name for a in arguments}
+    for n in (*outputs, *saves):
+        if not n.isidentifier():
+            raise SchemaError(f"{op}: {n!r} is no name for an output or saved tensor")
+        if n in taken and (returns or n in saves):
+            raise SchemaError(f"{op}: the name {n!r} is used twice among arguments, returns and saves")
+        taken.add(n)
+    return Schema(namespace, short, arguments, tuple(outputs), tuple(types), tuple(saves), bool(returns))
+
+
+def _argument(parameter: inspect.Parameter, hint: object, mutated: bool, op: str) -> Argument:
+    where = f"{op}: argument {parameter.name!r}"
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise SchemaError(f"{where}: *args and **kwargs have no schema; name each argument, or take a list[Tensor]")
+    if hint is NO_DEFAULT:
+        raise SchemaError(f"{where} has no annotation; write for instance '{parameter.name}: Tensor'")
+    return Argument(
+        parameter.name,
+        _spell(hint, where),
+        parameter.default,
+        parameter.kind is parameter.KEYWORD_ONLY,
+        mutated,
+    )
+
+
+def _spell(hint: object, where: str) -> str:
+    """One annotation in schema spelling; torch's own table first, then the lossless rewrites."""
+    from torch._library.infer_schema import SUPPORTED_PARAM_TYPES
+
+    try:
+        if hint in SUPPORTED_PARAM_TYPES:
+            return SUPPORTED_PARAM_TYPES[hint]
+    except TypeError:  # an unhashable annotation
+        pass
+    inner = [h for h in typing.get_args(hint) if h is not type(None)]
+    if type(None) in typing.get_args(hint) and len(inner) == 1:
+        base = _spell(inner[0], where)
+        if base.startswith("Tensor") and base.endswith("[]"):
+            raise SchemaError(f"{where}: an optional list of tensors has no schema in this torch; take a list[Tensor] and pass an empty one for None")
+        return f"{base}?"
+    origin = typing.get_origin(hint)
+    if origin is tuple and inner and all(h is inner[0] for h in inner) and inner[0] in (int, float, bool):
+        return f"{_spell(inner[0], where)}[{len(inner)}]"
+    if origin in (list, typing.get_origin(typing.Sequence[int])) and len(inner) == 1:
+        base = _spell(inner[0], where)
+        if not base.endswith("]"):
+            return f"{base}[]"
+    shown = getattr(hint, "__name__", None) if isinstance(hint, type) else str(hint).replace("typing.", "")
+    raise SchemaError(
+        f"{where} is annotated {shown}, which torch has no schema spelling for; use Tensor, int, float, bool, str, "
+        "torch.dtype, torch.device, lists of these, or `| None`"
+    )
+
+
+def _output_types(hint: object, op: str) -> tuple[str, ...]:
+    if hint is None or hint is type(None):
+        return ()
+    where = f"{op}: the return value"
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)
+        if Ellipsis in inner:
+            raise SchemaError(f"{where}: a tuple of unknown length has no schema; write each Tensor, or list[Tensor]")
+        return tuple(t for h in inner for t in _output_types(h, op))
+    spelled = _spell(hint, where)
+    if spelled.endswith("?"):
+        raise SchemaError(f"{where}: an optional result would lose its gradient; return an empty tensor instead, or a flag beside it")
+    return (spelled,)
+
+
+def _plain(type_: object) -> str:
+    """torch's own words for a type, with SymInt where the schema string says so."""
+    words = {"Optional": "?", "List": "[]"}
+    text = str(type_)
+    for word, mark in words.items():
+        if text.startswith(f"{word}["):
+            return _plain_text(text[len(word) + 1 : -1]) + mark
+    return _plain_text(text)
+
+
+def _plain_text(text: str) -> str:
+    for word, mark in (("Optional", "?"), ("List", "[]")):
+        if text.startswith(f"{word}["):
+            return _plain_text(text[len(word) + 1 : -1]) + mark
+    return {"number": "Scalar", "NoneType": "None"}.get(text, text)
