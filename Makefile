@@ -1,0 +1,47 @@
+# Every target does its own set-up: on a machine with Python >= 3.10, make and g++ nothing else is typed first.
+# PYTHON=python3.12 chooses the interpreter; ARGS="..." goes to pytest or to the benchmarks.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ROOT   := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup tour lab test lint format types bench clean
+
+help:  ## Say what there is to type
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{ printf "%-14s %s\n", $$1, $$2 }'
+
+setup: $(READY)  ## Make .venv with everything in it (once, and again when pyproject.toml or constraints.txt change)
+
+$(READY): pyproject.toml constraints.txt tools/setup.py
+	@$(PYTHON) tools/setup.py $(VENV)
+
+tour: $(READY)  ## Run the tour notebook here, with a summary; writes out/01_tour.html
+	@$(BIN)/python tools/tour.py
+
+lab: $(READY)  ## Open the tour in JupyterLab
+	@$(BIN)/python -m jupyter lab $(ROOT) notebooks/01_tour.ipynb
+
+test: $(READY)  ## Run all tests; ARGS="-m 'not slow'" leaves out the slow ones
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)  ## Check style and types
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy
+
+types: $(READY)  ## Check types alone
+	@$(BIN)/python -m mypy
+
+format: $(READY)  ## Put the sources into their standard form
+	@$(BIN)/python -m ruff check --fix --exit-zero --quiet .
+	@$(BIN)/python -m ruff format .
+
+bench: $(READY)  ## Measure the figures in the README; writes benchmarks/results
+	@$(BIN)/python -m benchmarks.call_overhead $(ARGS)
+	@$(BIN)/python -m benchmarks.edit_latency $(ARGS)
+
+clean:  ## Remove what the other targets made
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .ruff_cache .mypy_cache
