@@ -1,0 +1,46 @@
+"""What every test stands on: a cache of its own for the session, fresh names for ops, and the GPU marker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+
+import pytest
+
+# Set before anything imports workbench, which reads the environment once. A directory that was named stays.
+_OWN_CACHE = "" if os.environ.get("WORKBENCH_CACHE") else tempfile.mkdtemp(prefix="workbench-tests-")
+if _OWN_CACHE:
+    os.environ["WORKBENCH_CACHE"] = _OWN_CACHE
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _OWN_CACHE:
+        shutil.rmtree(_OWN_CACHE, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    wanted = [item for item in items if item.get_closest_marker("gpu")]
+    if not wanted:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        skip = pytest.mark.skip(reason="no CUDA device here: torch.cuda.is_available() is False")
+        for item in wanted:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test, and no earlier run, has used: `wb.op(f"{namespace}::scale")`."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch) -> str:
+    """An empty cache directory for one test, in this process's environment and that of its children."""
+    path = str(tmp_path / "cache")
+    monkeypatch.setenv("WORKBENCH_CACHE", path)
+    return path
