@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 ROOT   := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour lab test lint format types bench clean
+.PHONY: help setup tour lab test lint format bench clean
 
 help:  ## Say what there is to type
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -29,10 +29,6 @@ test: $(READY)  ## Run all tests; ARGS="-m 'not slow'" leaves out the slow ones
 
 lint: $(READY)  ## Check style and types
 	@$(BIN)/python -m ruff check .
-	@$(BIN)/python -m ruff format --check .
-	@$(BIN)/python -m mypy
-
-types: $(READY)  ## Check types alone
 	@$(BIN)/python -m mypy
 
 format: $(READY)  ## Put the sources into their standard form

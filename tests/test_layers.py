@@ -16,7 +16,7 @@ PACKAGE = ROOT / "workbench"
 FLOORS = (
     ("errors",),
     ("settings", "schema", "source", "report"),
-    ("case", "directives", "toolchain"),
+    ("case", "directives", "entry", "reference", "toolchain"),
     ("build",),
     ("trial",),
     ("register", "gradient"),
@@ -215,7 +215,9 @@ def test_directives_are_never_evaluated_as_code():
         for p in files()
         if room(p) in ("directives", "source")
         for node in ast.walk(tree(p))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec", "compile"}
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"eval", "exec", "compile"}
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -223,6 +225,24 @@ def test_directives_are_never_evaluated_as_code():
 def test_files_say_first_what_lives_there():
     wrong = [str(p.relative_to(ROOT)) for p in files() if tree(p).body and not ast.get_docstring(tree(p))]
     assert not wrong, "these begin with no docstring: " + ", ".join(wrong)
+
+
+def test_public_functions_are_typed():
+    """Every parameter and result of the public functions and methods of the package."""
+    wrong = []
+    for path in files():
+        body = tree(path).body
+        classes = [n for n in body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
+        places = [(n, False) for n in body] + [(n, True) for c in classes for n in c.body]
+        for node, method in places:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                decorators = [ast.unparse(d) for d in node.decorator_list]
+                positional = [*node.args.posonlyargs, *node.args.args][method and "staticmethod" not in decorators :]
+                bare = [a.arg for a in [*positional, *node.args.kwonlyargs] if a.annotation is None]
+                bare += [] if node.returns else ["the result"]
+                if bare:
+                    wrong.append(f"{where(path, node.lineno)}: {node.name}: no type for {', '.join(bare)}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_rooms_are_small():
