@@ -166,7 +166,9 @@ def split_name(name: str) -> tuple[str, str]:
         if keyword.iskeyword(part):
             raise SchemaError(f"{name!r}: the {what} {part!r} is a Python keyword, torch.ops could not spell it")
     if namespace in RESERVED_NAMESPACES:
-        raise SchemaError(f"{name!r}: the namespace {namespace!r} belongs to PyTorch; choose one of your own, e.g. 'lab'")
+        raise SchemaError(
+            f"{name!r}: the namespace {namespace!r} belongs to PyTorch; choose one of your own, e.g. 'lab'"
+        )
     if short.startswith("__"):
         raise SchemaError(f"{name!r}: names that begin with two underscores are Python's own")
     return namespace, short
@@ -190,8 +192,10 @@ def from_function(
     """
     namespace, short = split_name(name)
     try:
-        hints = typing.get_type_hints(function, globalns={**vars(typing), "Tensor": torch.Tensor, "torch": torch,
-                                                         **getattr(function, "__globals__", {})})
+        hints = typing.get_type_hints(
+            function,
+            globalns={**vars(typing), "Tensor": torch.Tensor, "torch": torch, **getattr(function, "__globals__", {})},
+        )
     except NameError as error:
         raise SchemaError(f"{name}: an annotation names something unknown: {error}") from None
     signature = inspect.signature(function)
@@ -203,7 +207,9 @@ def from_function(
         if a.mutated and not (a.is_tensor or a.is_tensor_list):
             raise SchemaError(f"{name}: mutates names {a.name!r}, which is a {a.type}, not a tensor")
     if "return" not in hints:
-        raise SchemaError(f"{name}: the function has no return annotation; write '-> Tensor', '-> tuple[Tensor, Tensor]' or '-> None'")
+        raise SchemaError(
+            f"{name}: the function has no return annotation; write '-> Tensor', '-> tuple[Tensor, Tensor]' or '-> None'"
+        )
     types = _output_types(hints["return"], name)
     return _complete(namespace, short, arguments, types, _names(returns), _names(saves))
 
@@ -228,7 +234,9 @@ def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | t
     )
     types = tuple(_plain(r.real_type) for r in parsed.returns)
     names = tuple(r.name for r in parsed.returns)
-    return _complete(namespace, short, arguments, types, _names(returns) or (names if all(names) else ()), _names(saves))
+    return _complete(
+        namespace, short, arguments, types, _names(returns) or (names if all(names) else ()), _names(saves)
+    )
 
 
 def named(what: str, names: str | typing.Iterable[str], known: tuple[str, ...], op: str) -> tuple[str, ...]:
@@ -249,9 +257,14 @@ def _names(names: str | typing.Iterable[str]) -> tuple[str, ...]:
 def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
     op = f"{namespace}::{short}"
     if returns and len(returns) != len(types):
-        raise SchemaError(f"{op}: returns names {len(returns)} outputs ({', '.join(returns)}), the function returns {len(types)}")
+        raise SchemaError(
+            f"{op}: returns names {len(returns)} outputs ({', '.join(returns)}), the function returns {len(types)}"
+        )
     outputs = returns or (("out",) if len(types) == 1 else tuple(f"out{i}" for i in range(len(types))))
     taken: set[str] = {a.name for a in arguments}
+    for n in taken:
+        if n.startswith("__"):
+            raise SchemaError(f"{op}: argument {n!r}: names that begin with two underscores are Python's own")
     for n in (*outputs, *saves):
         if not n.isidentifier():
             raise SchemaError(f"{op}: {n!r} is no name for an output or saved tensor")
@@ -289,7 +302,9 @@ def _spell(hint: object, where: str) -> str:
     if type(None) in typing.get_args(hint) and len(inner) == 1:
         base = _spell(inner[0], where)
         if base.startswith("Tensor") and base.endswith("[]"):
-            raise SchemaError(f"{where}: an optional list of tensors has no schema in this torch; take a list[Tensor] and pass an empty one for None")
+            raise SchemaError(
+                f"{where}: an optional list of tensors has no schema in this torch; take a list[Tensor] and pass an empty one for None"
+            )
         return f"{base}?"
     origin = typing.get_origin(hint)
     if origin is tuple and inner and all(h is inner[0] for h in inner) and inner[0] in (int, float, bool):
@@ -316,7 +331,9 @@ def _output_types(hint: object, op: str) -> tuple[str, ...]:
         return tuple(t for h in inner for t in _output_types(h, op))
     spelled = _spell(hint, where)
     if spelled.endswith("?"):
-        raise SchemaError(f"{where}: an optional result would lose its gradient; return an empty tensor instead, or a flag beside it")
+        raise SchemaError(
+            f"{where}: an optional result would lose its gradient; return an empty tensor instead, or a flag beside it"
+        )
     return (spelled,)
 
 

@@ -1,0 +1,118 @@
+"""The few lines of Python that run at every call of an op, generated from its schema.
+
+A generic `*args` version of them costs more than the kernel of a small op; spelled out for one signature they are a
+handful of attribute reads. Pure text, and `compiled` which turns it into functions. Names of ours begin with two
+underscores, which no argument of an op may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .schema import Schema
+
+# A call may take the short path only if nothing is listening: no dispatch or function mode, no transform, no forward AD.
+QUIET = "not __modes() and not __function_modes() and __transform() is None and __dual._current_level < 0"
+
+ENTRY = """\
+def {name}({parameters}):
+    if __compiling():
+        return __traced({arguments})
+    if {plain} and {quiet} and not (__grad_enabled() and ({wants})):
+        return {short}
+    return __public({arguments})
+"""
+
+AUTOGRAD = """\
+def {name}(keyset, {parameters}):
+    if __dual._current_level >= 0 or __grad_enabled() and ({wants}):
+        return __differentiable(keyset, {arguments})
+    return __redispatch(keyset & __after_autograd, {arguments})
+"""
+
+
+def entry_text(schema: Schema) -> str:
+    """What `op(...)` runs: straight to the kernel when no gradient is wanted and nobody listens.
+
+    A mutating op always takes the public name: its version counters are bumped there.
+    """
+    short = "__kernel({})".format(_arguments(schema))
+    if schema.mutated:
+        return f"def {schema.name}({_parameters(schema)}):\n    return __traced({_arguments(schema)})\n"
+    if schema.saves:
+        kept = len(schema.outputs)
+        short += "[0]" if kept == 1 else f"[:{kept}]"
+    return ENTRY.format(
+        name=schema.name,
+        parameters=_parameters(schema),
+        arguments=_arguments(schema),
+        plain=_each_tensor(schema, "type({}) in __plain", " and ") or "True",
+        wants=_wants(schema),
+        quiet=QUIET,
+        short=short,
+    )
+
+
+def autograd_text(schema: Schema) -> str:
+    """The kernel on torch's Autograd key: a graph node only where a gradient is wanted."""
+    return AUTOGRAD.format(
+        name=f"{schema.name}_autograd",
+        parameters=_parameters(schema),
+        arguments=_arguments(schema),
+        wants=_wants(schema),
+    )
+
+
+def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
+    """The function that `text` defines, with the schema's defaults and `names` in scope."""
+    from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+    from torch._C._functorch import peek_interpreter_stack
+    from torch.autograd import forward_ad
+
+    scope: dict[str, object] = {
+        "__modes": _len_torch_dispatch_stack,
+        "__function_modes": _len_torch_function_stack,
+        "__transform": peek_interpreter_stack,
+        "__dual": forward_ad,
+        "__grad_enabled": torch.is_grad_enabled,
+        "__compiling": torch.compiler.is_compiling,
+        "__plain": frozenset({torch.Tensor, torch.nn.Parameter, type(None)}),
+        "__after_autograd": torch._C._after_autograd_keyset,
+        **{f"__default_{a.name}": a.default for a in schema.arguments if not a.required},
+        **{f"__{n}": v for n, v in names.items()},
+    }
+    before = set(scope)
+    exec(compile(text, f"<{schema.qualname}>", "exec"), scope)  # noqa: S102  our own text, from a checked schema
+    return next(scope[n] for n in scope if n not in before and n != "__builtins__")
+
+
+def _parameters(schema: Schema) -> str:
+    spell = lambda a: a.name if a.required else f"{a.name}=__default_{a.name}"  # noqa: E731
+    positional = [spell(a) for a in schema.positional]
+    keywords = [spell(a) for a in schema.keyword_only]
+    return ", ".join(positional + (["*", *keywords] if keywords else []))
+
+
+def _arguments(schema: Schema) -> str:
+    return ", ".join([a.name for a in schema.positional] + [f"{a.name}={a.name}" for a in schema.keyword_only])
+
+
+def _each_tensor(schema: Schema, pattern: str, joint: str) -> str:
+    singles = [pattern.format(a.name) for a in schema.arguments if a.is_tensor]
+    lists = [f"all({pattern.format('t')} for t in {a.name})" for a in schema.arguments if a.is_tensor_list]
+    return joint.join(singles + lists)
+
+
+def _wants(schema: Schema) -> str:
+    """Does any tensor among the arguments require a gradient?"""
+    terms = []
+    for a in schema.arguments:
+        if a.type == "Tensor":
+            terms.append(f"{a.name}.requires_grad")
+        elif a.type == "Tensor?":
+            terms.append(f"({a.name} is not None and {a.name}.requires_grad)")
+        elif a.is_tensor_list:
+            terms.append(f"any(t is not None and t.requires_grad for t in {a.name})")
+    return " or ".join(terms) or "False"

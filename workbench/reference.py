@@ -1,0 +1,157 @@
+"""Running a reference the way an op may be run: autocast off, results that alias nothing, its random draws noticed.
+
+`Definition` is what the names registered with torch consult at every call; an `Op` owns one and swaps its parts, so
+that a re-run cell reaches every caller without a new registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from .errors import SchemaError
+from .schema import Schema
+
+
+@dataclass
+class Definition:
+    """The replaceable parts of one op.
+
+    `fake`, `backward` and `vmap` are the user's own (`@op.fake`, ...), None where the reference serves. `saved_fake`
+    makes the fakes of the saved tensors while a forward kernel that makes them is installed.
+    """
+
+    schema: Schema
+    reference: Callable | None = None
+    fake: Callable | None = None
+    backward: Callable | None = None
+    vmap: Callable | None = None
+    compare: Callable | None = None
+    derived_fake: Callable | None = None  # from the directives of an op without a reference
+    saved_fake: Callable | None = None
+    forward_is_kernel: Callable[[str], bool] = lambda device: False
+    is_random: bool = False  # its reference was seen to draw from torch's generator
+    gradient_flags: tuple[bool, ...] | None = None  # which outputs of the reference take a gradient
+    traced_by: set = field(default_factory=set)  # code objects of compiled frames that saw the fake
+
+    def order(self, args: tuple, kwargs: dict) -> list:
+        """All arguments in schema order, defaults filled in."""
+        return list(self.schema.bind(args, kwargs).values())
+
+    def split(self, values: Sequence) -> tuple[list, dict]:
+        """Values in schema order as what a call takes."""
+        count = len(self.schema.positional)
+        return list(values[:count]), {a.name: v for a, v in zip(self.schema.keyword_only, values[count:], strict=True)}
+
+    def run(self, args: Sequence, kwargs: dict) -> object:
+        """The reference on these arguments, as the op's own kernel: its outputs share storage with nothing."""
+        reference = self._reference()
+        state = None if self.is_random else torch.get_rng_state()
+        with torch._C._DisableAutocast():
+            out = reference(*args, **kwargs)
+        if state is not None and not torch.equal(state, torch.get_rng_state()):
+            self.is_random = True
+        return self._as_outputs(out, (*args, *kwargs.values()))
+
+    def run_fake(self, args: Sequence, kwargs: dict) -> object:
+        """Outputs without data: from `@op.fake`, the reference on fake tensors, or the directives."""
+        function = self.fake or self.reference or self.derived_fake
+        if function is None:
+            raise SchemaError(
+                f"{self.schema.qualname} has no fake: it was made from a schema string; give one with @op.fake, or a "
+                "reference with wb.op"
+            )
+        with torch._C._DisableAutocast():
+            out = function(*args, **kwargs)
+        return self._as_outputs(out, (*args, *kwargs.values()))
+
+    def inline(self, values: Sequence) -> tuple:
+        """The reference as plain torch code, differentiable, on clones of what it would mutate.
+
+        Returns all results as a flat tuple; for a mutating op these are the mutated arguments.
+        """
+        schema = self.schema
+        values = list(values)
+        for i, a in enumerate(schema.arguments):
+            if a.mutated:
+                values[i] = [t.clone() for t in values[i]] if a.is_tensor_list else values[i].clone()
+        args, kwargs = self.split(values)
+        with torch._C._DisableAutocast():
+            out = self._reference()(*args, **kwargs)
+        if schema.mutated:
+            return tuple(flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated]))
+        return tuple(flat(out if isinstance(out, (tuple, list)) else [out]))
+
+    def _reference(self) -> Callable:
+        if self.reference is None:
+            raise SchemaError(
+                f"{self.schema.qualname} has no reference and no kernel for these arguments; install one with a cell, "
+                "or define the op with wb.op"
+            )
+        return self.reference
+
+    def _as_outputs(self, out: object, inputs: Sequence) -> object:
+        schema = self.schema
+        if not schema.outputs:
+            if out is not None:
+                hint = "; a mutating op returns None" if schema.mutated else ""
+                raise SchemaError(
+                    f"{schema.qualname} is annotated '-> None' but its reference returned {describe(out)}{hint}"
+                )
+            return None
+        results = list(out) if isinstance(out, (tuple, list)) and len(schema.outputs) > 1 else [out]
+        if len(results) != len(schema.outputs):
+            raise SchemaError(
+                f"{schema.qualname} is annotated with {len(schema.outputs)} outputs, its reference returned {describe(out)}"
+            )
+        seen = {storage(t) for t in flat(inputs)}
+        for i, (value, spelled) in enumerate(zip(results, schema.output_types, strict=True)):
+            if spelled == "Tensor" and not isinstance(value, torch.Tensor):
+                raise SchemaError(
+                    f"{schema.qualname}: output {schema.outputs[i]!r} should be a Tensor, the reference returned {describe(value)}"
+                )
+            if isinstance(value, torch.Tensor):
+                results[i] = value = _apart(value, seen)
+            elif isinstance(value, (list, tuple)):
+                results[i] = value = [_apart(t, seen) if isinstance(t, torch.Tensor) else t for t in value]
+        return results[0] if len(schema.outputs) == 1 else tuple(results)
+
+
+def flat(values: object) -> list[torch.Tensor]:
+    """The tensors in a list of arguments or results, lists of tensors opened, everything else left out."""
+    found: list[torch.Tensor] = []
+    for v in values if isinstance(values, (tuple, list)) else [values]:
+        if isinstance(v, torch.Tensor):
+            found.append(v)
+        elif isinstance(v, (tuple, list)):
+            found.extend(t for t in v if isinstance(t, torch.Tensor))
+    return found
+
+
+def storage(t: torch.Tensor) -> int:
+    """The identity of a tensor's storage, for real and fake tensors."""
+    return t.untyped_storage()._cdata
+
+
+def _apart(t: torch.Tensor, seen: set[int]) -> torch.Tensor:
+    """A library op gets no alias check at run time, so an output that shares storage is cloned here."""
+    try:
+        key = storage(t)
+    except NotImplementedError:  # tensors without storage cannot alias
+        return t
+    if key in seen:
+        t = t.clone()
+        key = storage(t)
+    seen.add(key)
+    return t
+
+
+def describe(value: object) -> str:
+    """A value as an error message shows it: `Tensor of shape (3,), float32`, `a tuple of 2`, `None`."""
+    if isinstance(value, torch.Tensor):
+        return f"a Tensor of shape {tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"{type(value).__name__} {value!r:.60}"

@@ -1,0 +1,356 @@
+"""The only module that registers names with torch.
+
+An op `lab::f` is four names. `lab::f` is the public one. `lab::f_forward` takes the same arguments and also returns
+what the forward saves for backward; no autograd kernel stands in front of it. `lab::f_backward` makes the gradients.
+`wb_layout::lab__f` makes empty outputs with the reference's strides, for launchers. Behind each name stands a
+trampoline that consults the op's `Definition`, so only a changed schema registers anything again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch.library import Library
+
+from . import gradient, pullback
+from .entry import autograd_text, compiled, entry_text
+from .errors import SchemaError
+from .reference import Definition, flat
+from .schema import Schema, spell_results
+
+LAYOUT_NAMESPACE = "wb_layout"
+
+# Destroying the last registration of a name and then calling a held overload is a crash: one stays for ever.
+_kept_alive: dict[str, Library] = {}
+_digests: dict[str, str] = {}
+
+
+class Registration:
+    """What torch knows of one op, and how to take it back.
+
+    `op` has `.definition` and gets `.public_op`, `.forward_op`, `.backward_op` (None without tensor arguments).
+    """
+
+    def __init__(self, op: object, definition: Definition) -> None:
+        self.definition = definition
+        self.schema = definition.schema
+        self.public_op: torch._ops.OpOverload
+        self.forward_op: torch._ops.OpOverload
+        self.backward_op: torch._ops.OpOverload | None = None
+        self._library = Library(self.schema.namespace, "FRAGMENT")
+        self._layouts = Library(LAYOUT_NAMESPACE, "FRAGMENT")
+        self._kernels: dict[tuple[str, str], Library] = {}
+        self._traced: weakref.WeakSet = weakref.WeakSet()
+        self._define(op)
+
+    # ------------------------------------------------------------ names
+
+    def _define(self, op: object) -> None:
+        schema = self.schema
+        _free(schema)
+        tags = (torch.Tag.needs_exact_strides,) if hasattr(torch.Tag, "needs_exact_strides") else ()
+        self.public_op = self._name(schema.name, str(schema), tags)
+        self.forward_op = self._name(f"{schema.name}_forward", forward_schema(schema), tags)
+        self._implement_forward()
+        if schema.tensors:
+            self.backward_op = self._name(f"{schema.name}_backward", pullback.backward_schema(schema), tags)
+            op.public_op, op.forward_op, op.backward_op = self.public_op, self.forward_op, self.backward_op
+            self._implement_gradient(op)
+        self._implement_layouts()
+
+    def _name(self, name: str, spelled: str, tags: tuple) -> torch._ops.OpOverload:
+        namespace = self.schema.namespace
+        self._library.define(spelled.partition("::")[2], tags=tags)
+        qualname = f"{namespace}::{name}"
+        if qualname not in _kept_alive:
+            _kept_alive[qualname] = Library(namespace, "IMPL")
+            _kept_alive[qualname].impl(name, _never, "FPGA")
+        return getattr(getattr(torch.ops, namespace), name).default
+
+    # ------------------------------------------------------------ forward
+
+    def _implement_forward(self) -> None:
+        definition, schema, library = self.definition, self.schema, self._library
+
+        def public(*args, **kwargs):
+            return definition.run(args, kwargs)
+
+        def forward(*args, **kwargs):
+            return with_saved(schema, definition.run(args, kwargs), _nothing_saved(schema, args, kwargs))
+
+        def fake(*args, **kwargs):
+            self._note_frame()
+            return definition.run_fake(args, kwargs)
+
+        def fake_forward(*args, **kwargs):
+            self._note_frame()
+            outputs = definition.run_fake(args, kwargs)
+            make = definition.saved_fake
+            saved = make(args, kwargs) if make is not None else _nothing_saved(schema, args, kwargs)
+            return with_saved(schema, outputs, saved)
+
+        names = {schema.name: (public, fake), f"{schema.name}_forward": (forward, fake_forward)}
+        for name, (kernel, faked) in names.items():
+            library.impl(name, kernel, "CompositeExplicitAutograd")
+            torch.library.register_fake(f"{schema.namespace}::{name}", faked, lib=library)
+            if schema.mutated:
+                library.impl(name, _bumps_versions(schema, self._overload(name)), "ADInplaceOrView", with_keyset=True)
+        library.impl(f"{schema.name}_forward", torch.library.fallthrough_kernel, "Autograd")
+        torch.library.register_vmap(schema.qualname, self._batched(), lib=library)
+
+    def _overload(self, name: str) -> torch._ops.OpOverload:
+        return getattr(getattr(torch.ops, self.schema.namespace), name).default
+
+    def _implement_gradient(self, op: object) -> None:
+        schema, library = self.schema, self._library
+        names = {"differentiable": gradient.differentiable(op), "redispatch": self.public_op.redispatch}
+        library.impl(schema.name, compiled(autograd_text(schema), schema, names), "Autograd", with_keyset=True)
+        backward = f"{schema.name}_backward"
+        library.impl(backward, pullback.default_backward(op), "CompositeExplicitAutograd")
+        torch.library.register_fake(
+            f"{schema.namespace}::{backward}", pullback.fake_backward(self.definition), lib=library
+        )
+        library.impl(backward, gradient.differentiable_backward(op), "Autograd", with_keyset=True)
+
+    def _batched(self) -> Callable:
+        """The batching rule: the user's, the reference under vmap, or the kernel once for each element."""
+        definition, schema = self.definition, self.schema
+
+        def rule(info, in_dims, *args, **kwargs):
+            if definition.vmap is not None:
+                return definition.vmap(info, in_dims, *args, **kwargs)
+            values = definition.order(args, kwargs)
+            dims = [*in_dims, *[None] * (len(values) - len(in_dims))]
+            unbatched = [a.name for a, d in zip(schema.arguments, dims, strict=True) if a.mutated and d is None]
+            if unbatched:
+                raise RuntimeError(
+                    f"vmap over {schema.qualname}: it mutates {unbatched[0]!r}, which is not batched; every element "
+                    "would write to the same memory"
+                )
+            results = []
+            for i in range(info.batch_size):
+                call_args, call_kwargs = definition.split(
+                    [_element(v, d, i) for v, d in zip(values, dims, strict=True)]
+                )
+                results.append(self.public_op(*call_args, **call_kwargs))
+            return _stacked(results, schema)
+
+        return rule
+
+    # ------------------------------------------------------------ layouts
+
+    def _implement_layouts(self) -> None:
+        """Empty outputs with the strides that the reference would give them; launchers ask when inputs are strided."""
+        schema, definition = self.schema, self.definition
+        name = f"{schema.namespace}__{schema.name}"
+        results = spell_results(schema.output_types, ("",) * len(schema.output_types))
+        self._layouts.define(f"{name}({schema.parameters}) -> {results}")
+        known: dict[tuple, list] = {}
+
+        def forward(*args, **kwargs):
+            values = definition.order(args, kwargs)
+            key = (id(definition.reference), *(_metadata(v) for v in values))
+            if key not in known:
+                if len(known) > 256:
+                    known.clear()
+                known[key] = output_metadata(definition, values)
+            device = flat(values)[0].device
+            made = [torch.empty_strided(size, stride, dtype=dtype, device=device) for size, stride, dtype in known[key]]
+            return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+        self._layouts.impl(name, forward, "CompositeExplicitAutograd")
+        if schema.tensors:
+            backward = pullback.backward_schema(schema).partition("(")[2]
+            self._layouts.define(f"{name}_backward({backward}")
+            self._layouts.impl(f"{name}_backward", pullback.fake_backward(definition), "CompositeExplicitAutograd")
+
+    # ------------------------------------------------------------ kernels
+
+    def set_kernel(self, name: str, device: str, function: Callable) -> None:
+        """A Python function as the kernel of `name` ("f", "f_forward", ...) on a device; replaces the former one."""
+        self.clear_kernel(name, device)
+        library = Library(self.schema.namespace, "IMPL")
+        library.impl(name, function, device.upper())
+        self._kernels[name, device] = library
+
+    def clear_kernel(self, name: str, device: str) -> None:
+        former = self._kernels.pop((name, device), None)
+        if former is not None:
+            former._destroy()
+
+    # ------------------------------------------------------------ who traced us
+
+    def _note_frame(self) -> None:
+        """While Dynamo traces, remember the frame, so that a change can make it trace again."""
+        try:
+            from torch._dynamo.symbolic_convert import InstructionTranslator
+
+            self._traced.add(InstructionTranslator.current_tx().output.root_tx.f_code)
+        except (ImportError, AttributeError):
+            return  # traced by make_fx or export: nothing is kept that could go stale
+
+    def forget_traces(self) -> None:
+        """Anything that compiled code took from this op has changed: its frames are traced afresh, on disk too."""
+        _digests[self.schema.qualname] = _digest(self.definition)
+        combined = hashlib.sha256(repr(sorted(_digests.items())).encode()).hexdigest()
+        torch.compiler.config.cache_key_tag = _tagged(torch.compiler.config.cache_key_tag, combined)
+        if not self._traced:
+            return
+        from torch._C._dynamo.eval_frame import reset_code
+
+        for code in list(self._traced):
+            reset_code(code)
+        self._traced.clear()
+
+    def destroy(self) -> None:
+        """Take the names back, for a definition with another schema."""
+        for key in list(self._kernels):
+            self.clear_kernel(*key)
+        for suffix in ("", "_forward", "_backward"):
+            _forget(self.schema.namespace, self.schema.name + suffix)
+            _forget(LAYOUT_NAMESPACE, f"{self.schema.namespace}__{self.schema.name}{suffix}")
+        self._library._destroy()
+        self._layouts._destroy()
+
+
+def forward_schema(schema: Schema) -> str:
+    """The schema string of `ns::name_forward`: what callers see, then what is saved for backward."""
+    types = (*schema.output_types, *["Tensor"] * len(schema.saves))
+    return f"{schema.qualname}_forward({schema.parameters}) -> {spell_results(types, ('',) * len(types))}"
+
+
+def entry(registration: Registration) -> Callable:
+    """The function behind `op(...)`."""
+    names = {
+        "kernel": registration.forward_op._op,
+        "public": registration.public_op,
+        "traced": registration.public_op,
+    }
+    return compiled(entry_text(registration.schema), registration.schema, names)
+
+
+def with_saved(schema: Schema, outputs: object, saved: list) -> object:
+    given = [] if not schema.outputs else [outputs] if len(schema.outputs) == 1 else list(outputs)
+    everything = given + saved
+    return None if not everything else everything[0] if len(everything) == 1 else tuple(everything)
+
+
+def output_metadata(definition: Definition, values: list) -> list[tuple]:
+    """(size, stride, dtype) of each output, by a run of the reference on fake tensors."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        args, kwargs = definition.split([_fake(mode, v) for v in values])
+        out = definition.run_fake(args, kwargs)
+    return [(tuple(t.shape), t.stride(), t.dtype) for t in flat(out if isinstance(out, (tuple, list)) else [out])]
+
+
+def _fake(mode, value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return mode.from_tensor(value)
+    return [_fake(mode, v) for v in value] if isinstance(value, (tuple, list)) else value
+
+
+def _metadata(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return (tuple(value.shape), value.stride(), value.dtype, value.device)
+    return tuple(_metadata(v) for v in value) if isinstance(value, (tuple, list)) else value
+
+
+def _nothing_saved(schema: Schema, args: tuple, kwargs: dict) -> list:
+    device = next((t.device for t in flat([*args, *kwargs.values()])), "cpu")
+    return [pullback.absent(device) for _ in schema.saves]
+
+
+def _bumps_versions(schema: Schema, overload) -> Callable:
+    """A kernel that mutates must say so, or autograd cannot see that a saved tensor changed."""
+    after = torch._C._after_ADInplaceOrView_keyset
+    places = [(i, a.name) for i, a in enumerate(schema.arguments) if a.mutated]
+
+    def call(keyset, *args, **kwargs):
+        result = overload.redispatch(keyset & after, *args, **kwargs)
+        mutated = [args[i] if i < len(args) else kwargs.get(n) for i, n in places]
+        torch.autograd.graph.increment_version(flat(mutated))
+        return result
+
+    return call
+
+
+def _element(value: object, dim: object, index: int) -> object:
+    if isinstance(value, (tuple, list)) and isinstance(dim, (tuple, list)):
+        return [_element(v, d, index) for v, d in zip(value, dim, strict=True)]
+    return value if dim is None or not isinstance(value, torch.Tensor) else value.select(dim, index)
+
+
+def _stacked(results: list, schema: Schema) -> tuple:
+    if not schema.outputs:
+        return None, None
+    if len(schema.outputs) == 1 and schema.output_types[0] == "Tensor":
+        return torch.stack(results), 0
+    columns = list(zip(*results, strict=True))
+    return tuple(torch.stack(c) for c in columns), tuple(0 for _ in columns)
+
+
+def _free(schema: Schema) -> None:
+    """Refuse a name whose three names are taken by somebody else's op."""
+    for suffix in ("", "_forward", "_backward"):
+        qualname = schema.qualname + suffix
+        if _taken(qualname):
+            what = (
+                "another op" if not suffix else f"another op, and {schema.qualname} needs it for its own {suffix[1:]}"
+            )
+            raise SchemaError(f"the name {qualname} is already taken by {what}; choose another name")
+
+
+def _taken(qualname: str) -> bool:
+    try:
+        torch._C._dispatch_find_schema_or_throw(qualname, "")
+    except RuntimeError:
+        return False
+    return True
+
+
+def _forget(namespace: str, name: str) -> None:
+    space = getattr(torch.ops, namespace)
+    if name in vars(space):
+        delattr(space, name)
+
+
+def _never(*args, **kwargs):
+    raise RuntimeError("this op has been defined again with another schema; fetch it anew from torch.ops")
+
+
+def _digest(definition: Definition) -> str:
+    parts = [str(definition.schema)]
+    for function in (definition.reference, definition.fake, definition.backward):
+        parts.append(_function_digest(function))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _function_digest(function: Callable | None) -> str:
+    """A function's text, and the plain values that it closes over."""
+    if function is None:
+        return "-"
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(function)
+    cells = getattr(function, "__closure__", None) or ()
+    closed = []
+    for cell in cells:
+        try:
+            closed.append(repr(cell.cell_contents)[:200])
+        except ValueError:  # an empty cell
+            closed.append("-")
+    return text + repr(closed) + repr(getattr(function, "__defaults__", None))
+
+
+def _tagged(current: str, digest: str) -> str:
+    """The user's own cache tag, followed by ours."""
+    own = current.partition("|workbench:")[0]
+    return f"{own}|workbench:{digest}"
