@@ -3,6 +3,7 @@
 >>> declaration = parse(source, schema, functions=functions(source.text, "cpp", source.first_line))
 """
 
+from .binding import Binding, bind, infer_schema
 from .nodes import (
     Allocate,
     Declaration,
@@ -14,6 +15,26 @@ from .nodes import (
     Statement,
     Tune,
     Unpack,
+    expressions_of,
+    kind_of,
 )
+from .parser import parse
 
-__all__ = ["Allocate", "Declaration", "Expression", "Kind", "Launch", "Let", "Require", "Statement", "Tune", "Unpack"]
+__all__ = [
+    "Allocate",
+    "Binding",
+    "Declaration",
+    "Expression",
+    "Kind",
+    "Launch",
+    "Let",
+    "Require",
+    "Statement",
+    "Tune",
+    "Unpack",
+    "bind",
+    "expressions_of",
+    "infer_schema",
+    "kind_of",
+    "parse",
+]

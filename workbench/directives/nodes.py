@@ -134,7 +134,7 @@ class Declaration:
             if isinstance(s, Let):
                 named[s.name] = s.value.kind
             elif isinstance(s, Unpack):
-                named.update({n: Kind.INT for n in s.names if not n.endswith("_") or n.strip("*_")})
+                named.update({n: Kind.INT for n in s.names if n not in ("_", "*_")})
             elif isinstance(s, Allocate):
                 named[s.name] = Kind.TENSOR
             elif isinstance(s, Tune):
