@@ -1,0 +1,189 @@
+"""Reports as static html: what a notebook shows without its kernel, and what a code host shows.
+
+Every text of a user or a compiler goes through `escape` or `rich`. Nothing here needs a script, and a host that strips
+the style still shows tables and words in the right order.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from ..errors import Diagnostic
+from ..report import Card, Check, Line, Mismatch, Outcome, Report, Row, Trial
+from . import pattern, picture, text, words
+from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
+from .style import sheet
+
+TRIAL_ROWS, CHECK_ROWS = 60, 300
+
+
+def of(report: Report) -> str:
+    """The html of any report, with its stylesheet."""
+    from . import card  # above this module: a card holds a check
+
+    body = {Line: line, Trial: trial, Check: check, Card: card.card}
+    draw = next((body[kind] for kind in type(report).__mro__ if kind in body), None)
+    return page(draw(report) if draw else f"<pre>{escape(str(report))}</pre>", "report")
+
+
+def page(body: str, *sheets: str) -> str:
+    """`body` under the class that the stylesheets are scoped to, after those that `sheets` names."""
+    style = f"<style>{''.join(sheet(name) for name in sheets)}</style>" if sheets else ""
+    return f'{style}<div class="wb">{body}</div>'
+
+
+def line(report: Line) -> str:
+    """The cell's line; under a refusal the picture, the worst elements and the hint."""
+    version = f"v{report.version}"
+    title = f' title="{escape(report.title)}"' if report.title else ""
+    head = [f"<b>{escape(words.target(report))}</b>", f'<span class="soft">{escape(words.how(report))}</span>']
+    if report.installed:
+        parts = [words.run_time(report, MICRO), _agreement(report.trial), escape(report.resources), _rough(report)]
+        head.append(f'<span class="acc"{title}>{version}</span>')
+    else:
+        still = f'; still <span class="acc">{escape(report.still)}</span>' if report.still else ""
+        parts = [words.run_time(report, MICRO), _refusal(report) + still]
+        head.append(f'<span class="bad"{title}>{version} not installed</span>')
+    sep = '<span class="sep">|</span>'
+    row = " ".join([*head, *(f"{sep} <span>{part}</span>" for part in parts if part)])
+    notes = dict.fromkeys([*report.notes, *(report.trial.notes if report.trial else ())])
+    below = ("" if report.installed else _why(report)) + captions(list(notes))
+    return f'<div class="line"><div class="row">{row}</div>{below}{_printed(report.trial)}</div>'
+
+
+def _agreement(trial: Trial | None) -> str:
+    if trial is None:
+        return ""
+    agreed, skipped = words.agreeing(trial), words.skipped(trial)
+    if words.failing(trial) or not agreed:
+        return f'<span class="{"bad" if words.failing(trial) else "soft"}">{escape(text.agreement(trial))}</span>'
+    closest = trial.closest
+    soft = "exactly"
+    if closest and closest.share > 0:
+        soft = f"({escape(words.case(closest))} {words.share(closest.share)} of allowed)"
+    left = f", {skipped} skipped" if skipped else ""
+    said = f'<span class="good">agrees</span> on {words.runs(agreed, TIMES)}'
+    return f'{said} <span class="soft">{soft}{left}</span>'
+
+
+def _rough(report: Line) -> str:
+    if report.rough_us <= 0:
+        return ""
+    soft = [report.rough_case, words.former(report, MICRO), "rough"]
+    told = escape(", ".join(part for part in soft if part))
+    return f'{words.duration(report.rough_us * 1e-6, 2, MICRO)} <span class="soft">{told}</span>'
+
+
+def _refusal(report: Line) -> str:
+    """The sentence, with the name of the failing case set off."""
+    said = rich(words.refusal(report))
+    failed = words.failing(report.trial)
+    if failed and failed[0].case:
+        name = escape(failed[0].case)
+        said = re.sub(rf"\bon {re.escape(name)}(?![\w-])", lambda _: f"on <b>{name}</b>", said, count=1)
+    return said
+
+
+def _why(report: Line) -> str:
+    """What stands under a refusal: the picture on the left, elements, other failures and the hint on the right."""
+    mismatch = words.mismatch(report.trial)
+    hint = "<br>".join(rich(part) for part in report.hint.splitlines() if part.strip())
+    others = "".join(_outcome(o) for o in words.failing(report.trial)[1:TRIAL_ROWS])
+    said = folded(words.also(report), f"<table>{others}</table>") if others else ""
+    said += f'<p class="cap">{hint}</p>' if hint else ""
+    if not mismatch:
+        return _diagnostics(report) + said
+    left = picture.error_map(mismatch) + f'<p class="cap">{_caption(mismatch, words.refusal(report))}</p>'
+    return f'<div class="two"><div class="fixed">{left}</div><div>{_worst(mismatch)}{said}</div></div>'
+
+
+def _caption(mismatch: Mismatch, known: str) -> str:
+    said = escape(pattern.caption(mismatch, TIMES, known))
+    if mismatch.wrong and pattern.folded(mismatch):
+        cells = words.size((len(mismatch.wrong), len(mismatch.wrong[0])), TIMES)
+        said += f'<span class="faint">; the picture has {cells} cells</span>'
+    borders = pattern.find(mismatch)
+    period, noun = (borders.columns, "columns") if borders.columns else (borders.rows, "rows")
+    return said + (f'<span class="faint">; dashes every {period} {noun}</span>' if period else "")
+
+
+def _worst(mismatch: Mismatch) -> str:
+    rows = []
+    for index, got, wanted in mismatch.worst:
+        one, other = (value.replace("-", "−") for value in words.values(got, wanted))
+        cells = f'<td class="mono">{list(index)}</td><td class="n mono bad">{one}</td><td class="n mono">{other}</td>'
+        rows.append(f"<tr>{cells}</tr>")
+    head = '<tr><th>at</th><th class="n">got</th><th class="n">wanted</th></tr>'
+    return f'<table class="fit">{head}{"".join(rows)}</table>' if rows else ""
+
+
+def _diagnostics(report: Line) -> str:
+    """The line of the first diagnostic, and the other messages folded away."""
+    found = words.diagnostics(report)
+    if not found:
+        return ""
+    rest = [
+        f'<p class="cap">{f"line {d.line}: " if d.line else ""}{escape(d.severity)}: {rich(d.message)}</p>{_excerpt(d)}'
+        for d in found[1:40]
+    ]
+    return _excerpt(found[0]) + (folded(words.count(len(rest), "more message"), "".join(rest)) if rest else "")
+
+
+def _excerpt(diagnostic: Diagnostic) -> str:
+    shown = "\n".join(part.removeprefix("    ") for part in text.excerpt(diagnostic))
+    return f"<pre>{escape(shown)}</pre>" if shown else ""
+
+
+def _printed(trial: Trial | None) -> str:
+    if not (trial and trial.printed.strip()):
+        return ""
+    return f'<p class="cap">printed</p><pre class="said">{escape(words.clip(trial.printed, 200, 20_000))}</pre>'
+
+
+def trial(report: Trial) -> str:
+    """Counts, then a row for each outcome, failing ones first; what was printed below."""
+    failed, agreed = words.failing(report), words.agreeing(report)
+    said = [f"{len(agreed)} of {len(agreed) + len(failed)} {words.agree(agreed)}"]
+    said += [f"{words.skipped(report)} skipped"] if words.skipped(report) else []
+    said += [words.duration(report.seconds, 2, MICRO)] if report.seconds > 0 else []
+    order = failed + [o for o in report.outcomes if o not in failed]
+    rows = "".join(_outcome(o) for o in order[:TRIAL_ROWS])
+    more = f'<p class="cap">and {len(order) - TRIAL_ROWS} more</p>' if len(order) > TRIAL_ROWS else ""
+    head = '<tr><th>case</th><th>dtype</th><th>outcome</th><th class="n">of allowed</th><th></th></tr>'
+    table = f"<table>{head}{rows}</table>" if rows else ""
+    body = f'<div class="row"><span>{", ".join(said)}</span></div>{table}{more}'
+    return f'<div class="line">{body}{captions(report.notes)}{_printed(report)}</div>'
+
+
+def _outcome(outcome: Outcome) -> str:
+    bad = outcome.status not in DOTS
+    said = escape(words.verdict(outcome))
+    shown = words.share(outcome.share) if outcome.share > 0 else "exact" if outcome.status == "agree" else ""
+    return (
+        f"<tr><td>{dot('fail' if bad else outcome.status)}{escape(outcome.case)}</td>"
+        f'<td class="soft">{escape(words.dtype(outcome.dtype))}</td><td class="{"bad" if bad else "soft"}">{said}</td>'
+        f'<td class="n">{shown}</td><td class="w">{rich(words.found(outcome))}</td></tr>'
+    )
+
+
+def check(report: Check, heading: bool = True) -> str:
+    """A row for each check; `heading` names the op above them, which a card has done already."""
+    head = f'<div class="row"><h3>{escape(report.op)}</h3></div>' if heading else ""
+    rows = "".join(_check_row(r) for r in report.rows[:CHECK_ROWS])
+    said = ", ".join(words.tally(report)) + f"; {escape(report.level)} check"
+    said += f", {words.duration(report.seconds, 2, MICRO)}" if report.seconds > 0 else ""
+    table = f"<table><tr><th>what</th><th>on</th><th></th></tr>{rows}</table>" if rows else ""
+    body = f'{head}{table}<p class="cap">{said}</p>'
+    return f'<div class="card">{body}</div>' if heading else body
+
+
+def _check_row(row: Row) -> str:
+    name, detail = escape(row.check), typeset(rich(row.detail))
+    case = row.case or ("not run" if row.status == "skip" else "")
+    if row.status == "fail":
+        name, detail = f"<b>{name}</b>", f'<span class="bad">{detail}</span>'
+    cells = (
+        f'<td>{dot(row.status)}{name}</td><td class="soft{" m" if len(case) > 32 else ""}">{typeset(escape(case))}</td>'
+    )
+    return f'<tr>{cells}<td class="w">{detail} {rich(row.cure)}</td></tr>'

@@ -1,0 +1,221 @@
+"""Reports as text for a terminal: aligned, at most about 100 columns, ASCII apart from what users wrote."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from ..errors import Diagnostic
+from ..report import Card, Check, HistoryRow, Line, Mismatch, Row, SlotRow, Trial
+from . import pattern, words
+
+WIDTH = 100
+HISTORY_ROWS = 8
+TRIAL_ROWS = 40
+
+
+def line(report: Line) -> str:
+    """The one line under a cell, and what belongs below it.
+
+    >>> print(line(report))
+    rmsnorm cuda v7 | 52 ms | 6 cases x 3 dtypes agree, closest: odd bf16 at 0.6 of allowed | 38 regs, no spills
+    """
+    head = f"{words.target(report)} {words.how(report)} v{report.version}"
+    if not report.installed:
+        still = f"; still {report.still}" if report.still else ""
+        parts = [f"{head} not installed", words.run_time(report), words.refusal(report) + still]
+    else:
+        parts = [head, words.run_time(report), agreement(report.trial), report.resources, rough(report)]
+    below = [] if report.installed else _why(report)
+    notes = [*report.notes, *(report.trial.notes if report.trial else ())]
+    below += [_indented(f"note: {note}") for note in dict.fromkeys(notes)]
+    if report.trial and report.trial.printed.strip():
+        below += ["  printed:", textwrap.indent(words.clip(report.trial.printed), "  | ", lambda _: True)]
+    return "\n".join([" | ".join(p for p in parts if p), *below])
+
+
+def agreement(trial: Trial | None) -> str:
+    """What the trial proved, in a phrase; "" when there was no trial."""
+    if trial is None:
+        return ""
+    agreed, failed, skipped = words.agreeing(trial), words.failing(trial), words.skipped(trial)
+    if failed:  # installed all the same
+        some = f" ({len(failed)} of {len(trial.outcomes)})" if len(trial.outcomes) > 1 else ""
+        return f"forced: {words.failure(failed[0])}{some}"
+    if not agreed:
+        return "compared with nothing" + (f", {words.count(skipped, 'case')} skipped" if skipped else "")
+    said = f"{words.runs(agreed)} {words.agree(agreed)}"
+    closest = trial.closest
+    if closest and closest.share > 0:
+        said += f", closest: {words.case(closest)} at {words.share(closest.share)} of allowed"
+    else:
+        said += " exactly"
+    return said + (f", {skipped} skipped" if skipped else "")
+
+
+def rough(report: Line) -> str:
+    """The time, `41 us on llama, v6 47 (rough)`; "" when nothing was timed."""
+    if report.rough_us <= 0:
+        return ""
+    on = f" on {report.rough_case}" if report.rough_case else ""
+    former = words.former(report)
+    return words.duration(report.rough_us * 1e-6) + on + (f", {former}" if former else "") + " (rough)"
+
+
+def _why(report: Line) -> list[str]:
+    """What stands under a refusal: diagnostics or the worst elements, then the hint."""
+    found = []
+    diagnostics = words.diagnostics(report)
+    for nth, diagnostic in enumerate(diagnostics[:6]):
+        if nth:
+            place = f"line {diagnostic.line}: " if diagnostic.line else ""
+            found.append(_indented(f"{place}{diagnostic.severity}: {diagnostic.message}"))
+        found += excerpt(diagnostic)
+    if len(diagnostics) > 6:
+        found.append(f"  and {words.count(len(diagnostics) - 6, 'more message')}")
+    mismatch = words.mismatch(report.trial)
+    if mismatch:
+        found += [_indented(pattern.caption(mismatch, known=words.refusal(report))), *worst(mismatch)]
+    if words.also(report):
+        found.append(f"  {words.also(report)}")
+    return found + [_indented(part) for part in report.hint.splitlines() if part.strip()]
+
+
+def excerpt(diagnostic: Diagnostic) -> list[str]:
+    """The user's line, with a caret under the column that the compiler named."""
+    if not diagnostic.excerpt.strip():
+        return []
+    typed = diagnostic.excerpt.expandtabs(1).rstrip()
+    cut = len(typed) - len(typed.lstrip())
+    caret = diagnostic.column - 1 - cut
+    shown = [f"    {typed.strip()}"]
+    return [*shown, f"    {' ' * caret}^"] if 0 <= caret < len(typed) else shown
+
+
+def worst(mismatch: Mismatch) -> list[str]:
+    """The worst elements as a table of index, got and wanted."""
+    rows = [(str(list(index)), *words.values(got, wanted)) for index, got, wanted in mismatch.worst]
+    return table(("at", "got", "wanted"), rows, right=(1, 2), indent="    ") if rows else []
+
+
+def trial(report: Trial) -> str:
+    """Counts on the first line, then one row for each outcome."""
+    failed, agreed, skipped = words.failing(report), words.agreeing(report), words.skipped(report)
+    parts = [f"{len(agreed)} of {len(agreed) + len(failed)} {'agrees' if len(agreed) == 1 else 'agree'}"]
+    if skipped:
+        parts.append(f"{skipped} skipped")
+    if report.seconds > 0:
+        parts.append(words.duration(report.seconds))
+    order = failed + [o for o in report.outcomes if o not in failed]
+    rows = [
+        (
+            o.case,
+            words.dtype(o.dtype),
+            words.verdict(o),
+            words.share(o.share) if o.share > 0 else ("exact" if o.status == "agree" else ""),
+            words.found(o),
+        )
+        for o in order[:TRIAL_ROWS]
+    ]
+    shown = [" | ".join(parts), *table(("case", "dtype", "outcome", "of allowed", ""), rows, right=(3,))]
+    if len(order) > TRIAL_ROWS:
+        shown.append(f"  and {len(order) - TRIAL_ROWS} more")
+    shown += [_indented(f"note: {note}") for note in report.notes]
+    if report.printed.strip():
+        shown += ["  printed:", textwrap.indent(words.clip(report.printed), "  | ", lambda _: True)]
+    return "\n".join(shown)
+
+
+def check(report: Check) -> str:
+    """A row for each check: how it went, what was checked, on what, and what that proved; the cure below a failure."""
+    head = [f"{report.op} {report.level} check", ", ".join(words.tally(report))]
+    if report.seconds > 0:
+        head.append(words.duration(report.seconds))
+    names = min(max((len(r.check) for r in report.rows), default=0), 28)
+    cases = min(max((len(r.case) for r in report.rows), default=0), 28)
+    return "\n".join([" | ".join(head), *(part for r in report.rows for part in _check_row(r, names, cases))])
+
+
+def _check_row(row: Row, names: int, cases: int) -> list[str]:
+    start = f"  {'FAIL' if row.status == 'fail' else row.status:4}  {row.check:{names}}  {row.case:{cases}}"
+    margin = 2 + 4 + 2 + names + 2 + cases + 2
+    if len(start) + 2 > margin:  # a long name takes a line of its own
+        first, detail = [start.rstrip()], _wrapped(row.detail, margin)
+    else:
+        detail = _wrapped(row.detail, margin)
+        first = [f"{start}  {detail[0].strip() if detail else ''}".rstrip()]
+        detail = detail[1:]
+    return [*first, *detail, *_wrapped(row.cure, margin)]
+
+
+def card(report: Card) -> str:
+    """Name and signature, a row for each slot, the check, the newest versions, notes."""
+    shown = [
+        report.name + report.signature if report.signature.startswith("(") else f"{report.name} {report.signature}"
+    ]
+    if report.doc.strip():
+        shown.append(_indented(report.doc.strip().splitlines()[0]))
+    shown += ["", *_slots(report.slots)]
+    if report.check:
+        shown += ["", check(report.check)]
+    if report.history:
+        shown += ["", *_history(report.history)]
+    return "\n".join([*shown, *(_indented(f"note: {note}") for note in report.notes)])
+
+
+def _slots(slots: Sequence[SlotRow]) -> list[str]:
+    rows = [
+        (
+            s.slot,
+            f"{s.runs} {s.how}".strip(),
+            s.agrees if s.ok or not s.agrees else f"{s.agrees} FAIL",
+            words.duration(s.time_us * 1e-6, 3) if s.time_us > 0 else "",
+            words.percent(s.share) if s.share > 0 else "",
+            s.resources,
+        )
+        for s in slots
+    ]
+    return table(("slot", "runs", "agrees", "time", "of ceiling", "resources"), rows, right=(3, 4))
+
+
+def _history(history: Sequence[HistoryRow]) -> list[str]:
+    newest = sorted(history, key=lambda h: -h.version)
+    rows = [
+        (
+            f"v{h.version}",
+            h.slot,
+            h.how,
+            h.status,
+            words.duration(h.seconds) if h.seconds > 0 else "",
+            h.agrees,
+            textwrap.shorten(h.title or h.detail, 40, placeholder=" ..."),
+        )
+        for h in newest[:HISTORY_ROWS]
+    ]
+    shown = table(("version", "slot", "how", "status", "built in", "agrees", "title"), rows, right=(4,))
+    older = len(newest) - HISTORY_ROWS
+    return shown + ([f"  and {words.count(older, 'older version')}"] if older > 0 else [])
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: str = "  "
+) -> list[str]:
+    """Aligned columns under their heads; a column that is empty in every row is left out."""
+    rows = [tuple(" ".join(str(cell).split()) for cell in row) for row in rows]
+    used = [i for i in range(len(head)) if any(row[i] for row in rows)]
+    widths = {i: max(len(head[i]), *(len(row[i]) for row in rows)) for i in used}
+
+    def put(cells: Sequence[str]) -> str:
+        aligned = (cells[i].rjust(widths[i]) if i in right else cells[i].ljust(widths[i]) for i in used)
+        return (indent + "  ".join(aligned)).rstrip()
+
+    return [put(head), *(put(row) for row in rows)] if rows else []
+
+
+def _wrapped(text: str, margin: int) -> list[str]:
+    pad = " " * margin
+    return textwrap.wrap(text, max(WIDTH, margin + 40), initial_indent=pad, subsequent_indent=pad)
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
