@@ -36,8 +36,8 @@ format: $(READY)  ## Put the sources into their standard form
 	@$(BIN)/python -m ruff format .
 
 bench: $(READY)  ## Measure the figures in the README; writes benchmarks/results
-	@$(BIN)/python -m benchmarks.call_overhead $(ARGS)
-	@$(BIN)/python -m benchmarks.edit_latency $(ARGS)
+	@status=0; for each in call_overhead edit_latency; do \
+	  $(BIN)/python -m benchmarks.$$each $(ARGS) || status=1; done; exit $$status
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,316 @@
+"""From running an edited cell to an installed and checked kernel: this project beside `load_inline` and tvm-ffi.
+
+    python -m benchmarks.edit_latency [--quick]
+
+Every part runs in a process of its own on one empty cache, all in one run. Cells run in an IPython shell, as in a
+notebook, with three small cases in the trial. The others compile, load, and are compared with torch on the same cases;
+they have no trial. `--quick` leaves out `load_inline`, which takes 25 s an edit. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+from benchmarks.common import Figure, child, hand_back, resident_mb, say, slowdown, spread, table, write
+
+MODULE = "benchmarks.edit_latency"
+EDITS, NEW_OPS, RESTARTS, IMPORTS, LONG_RUN = 10, 5, 5, 5, 300
+SHAPES = ((4, 128), (5, 123), (3, 7, 11))
+
+REFERENCE = """\
+@wb.op("bench::{name}")
+def {name}(x: Tensor, alpha: float = 0.5) -> Tensor:
+    return torch.where(x > 0, x, alpha * x)
+
+@{name}.cases
+def _(t):
+    for shape in {shapes}:
+        yield t(*shape)
+"""
+CELL = """\
+%%cpp {name}
+//! n = x.numel()
+//! out = empty(x.shape)
+void {name}(const float* x, float* out, double alpha, int64_t n) {{
+  const float a = alpha, edit = {edit}.0f;
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] > 0 ? x[i] : a * x[i] + 0 * edit;
+}}
+"""
+CELL_CMATH = """\
+%%cpp {name}
+#include <cmath>
+//! n = x.numel()
+//! out = empty(x.shape)
+void {name}(const float* x, float* out, double alpha, int64_t n) {{
+  const float a = alpha, edit = {edit}.0f;
+  for (int64_t i = 0; i < n; ++i) out[i] = std::fmax(x[i], 0.0f) + a * std::fmin(x[i], 0.0f) + 0 * edit;
+}}
+"""
+TORCH_CPP = """\
+torch::Tensor leaky(torch::Tensor x, double alpha) {{
+  auto in = x.contiguous();
+  auto out = torch::empty_like(in);
+  const float *p = in.data_ptr<float>(), a = alpha, edit = {edit}.0f;
+  float* o = out.data_ptr<float>();
+  for (int64_t i = 0; i < in.numel(); ++i) o[i] = p[i] > 0 ? p[i] : a * p[i] + 0 * edit;
+  return out;
+}}
+"""
+TVM_CPP = """\
+void leaky(tvm::ffi::TensorView x, tvm::ffi::TensorView out, double alpha) {{
+  const float *p = static_cast<const float*>(x.data_ptr()), a = alpha, edit = {edit}.0f;
+  float* o = static_cast<float*>(out.data_ptr());
+  for (int64_t i = 0; i < x.numel(); ++i) o[i] = p[i] > 0 ? p[i] : a * p[i] + 0 * edit;
+}}
+"""
+
+
+class Notebook:
+    """An IPython shell that runs cells and times them; `compilers` counts the compilers they started."""
+
+    def __init__(self) -> None:
+        from IPython.core.interactiveshell import InteractiveShell
+
+        self.shell = InteractiveShell.instance()
+        self.compilers = 0
+        sys.addaudithook(self._hear)
+        self.run("%load_ext workbench\nimport torch, workbench as wb\nfrom torch import Tensor")
+
+    def _hear(self, event: str, arguments: tuple) -> None:
+        if event == "subprocess.Popen":
+            executable, command = arguments[0], arguments[1]
+            words = [os.fsdecode(w) for w in command] if isinstance(command, (list, tuple)) else [str(command)]
+            name = os.path.basename(os.fsdecode(executable or words[0]))
+            self.compilers += "-o" in words and any(c in name for c in ("g++", "c++", "gcc", "clang", "cc1plus"))
+
+    def run(self, cell: str) -> float:
+        """Seconds that a cell took; a cell that raises ends the benchmark."""
+        from IPython.utils.capture import capture_output
+
+        begun = time.perf_counter()
+        with capture_output() as shown:
+            result = self.shell.run_cell(cell, store_history=True)
+        seconds = time.perf_counter() - begun
+        if not result.success:
+            raise SystemExit(f"{cell}\n{shown.stdout}\n{result.error_in_exec or result.error_before_exec}")
+        return seconds
+
+    def define(self, name: str) -> float:
+        return self.run(REFERENCE.format(name=name, shapes=SHAPES))
+
+    def edit(self, name: str, edit: int, cell: str = CELL) -> float:
+        return self.run(cell.format(name=name, edit=edit))
+
+
+def quiet(limit_s: float = 120.0) -> None:
+    """Wait until no compiler runs below this process: headers that are precompiled in the background are done."""
+    import psutil
+
+    still, deadline = 0, time.monotonic() + limit_s
+    while still < 10 and time.monotonic() < deadline:
+        names = []
+        for process in psutil.Process().children(recursive=True):
+            try:
+                names.append(process.name())
+            except psutil.NoSuchProcess:
+                pass
+        still = 0 if any(n.startswith(("cc1plus", "g++", "c++", "clang", "ld", "as")) for n in names) else still + 1
+        time.sleep(0.1)
+
+
+def part_edits() -> dict:
+    """Edits, new ops and reverts in one session."""
+    notebook = Notebook()
+    notebook.define("first")
+    found: dict = {"first cell in an empty cache": [notebook.edit("first", 0)]}
+    quiet()
+    found["first <cmath> cell"] = [notebook.edit("first", 0, CELL_CMATH)]
+    quiet()
+    found["reference cell"], found["new op"] = [], []
+    for i in range(NEW_OPS):
+        found["reference cell"].append(notebook.define(f"fresh{i}"))
+        found["new op"].append(notebook.edit(f"fresh{i}", 0))
+    notebook.define("steady")
+    notebook.edit("steady", 0)
+    found["raw edit"] = [notebook.edit("steady", e) for e in range(1, EDITS + 1)]
+    found["raw edit <cmath>"] = [notebook.edit("steady", e, CELL_CMATH) for e in range(1, EDITS + 1)]
+    before = notebook.compilers
+    found["revert"] = [notebook.edit("steady", e) for e in range(1, EDITS + 1)]
+    found["compilers run by reverts"] = notebook.compilers - before
+    return found
+
+
+def part_restart() -> dict:
+    """A fresh process on the cache that `part_edits` left: the op's cell, then the kernel's."""
+    notebook = Notebook()
+    notebook.define("steady")
+    before = notebook.compilers
+    return {"restart": notebook.edit("steady", 3), "compilers": notebook.compilers - before}
+
+
+def part_long_run() -> dict:
+    """Many edits of one cell in one process: is the last as quick as the first, and what stays in memory?"""
+    notebook = Notebook()
+    notebook.define("steady")
+    for e in range(1000, 1020):
+        notebook.edit("steady", e)
+    before = resident_mb()
+    samples = [notebook.edit("steady", e) for e in range(2000, 2000 + LONG_RUN)]
+    return {"seconds": samples, "more_mb": resident_mb() - before, "slowdown": slowdown(samples, 30)}
+
+
+def part_import() -> dict:
+    import torch  # noqa: F401
+
+    begun = time.perf_counter()
+    import workbench  # noqa: F401
+
+    return {"seconds": time.perf_counter() - begun}
+
+
+def compare(call) -> None:
+    """What the others' edits are followed by, so that a result was seen to be right: three cases, as in the trial."""
+    import torch
+
+    for shape in SHAPES:
+        x = torch.randn(shape)
+        torch.testing.assert_close(call(x, 0.5), torch.where(x > 0, x, 0.5 * x))
+
+
+def part_load_inline() -> dict:
+    """torch's own, as it comes and with its precompiled header, which it puts beside torch; removed at the end."""
+    from torch.utils import cpp_extension
+
+    def edit(number: int, **options) -> float:
+        begun = time.perf_counter()
+        module = cpp_extension.load_inline("bench_leaky", TORCH_CPP.format(edit=number), functions=["leaky"], **options)
+        compare(module.leaky)
+        return time.perf_counter() - begun
+
+    cpp_extension.remove_extension_h_precompiler_headers()
+    try:
+        default = [edit(n) for n in (1, 2)]
+        first = edit(3, use_pch=True)
+        return {"default": default, "first with pch": first, "pch": [edit(n, use_pch=True) for n in (4, 5)]}
+    finally:
+        cpp_extension.remove_extension_h_precompiler_headers()
+
+
+def part_tvm_ffi() -> dict:
+    import torch
+    import tvm_ffi.cpp
+
+    def edit(number: int) -> float:
+        begun = time.perf_counter()
+        module = tvm_ffi.cpp.load_inline("bench_leaky", cpp_sources=TVM_CPP.format(edit=number), functions=["leaky"])
+
+        def call(x: torch.Tensor, alpha: float) -> torch.Tensor:
+            out = torch.empty_like(x)
+            module.leaky(x, out, alpha)
+            return out
+
+        compare(call)
+        return time.perf_counter() - begun
+
+    edit(0)
+    return {"seconds": [edit(n) for n in range(1, 4)]}
+
+
+PARTS = {
+    "edits": part_edits,
+    "restart": part_restart,
+    "long_run": part_long_run,
+    "import": part_import,
+    "load_inline": part_load_inline,
+    "tvm_ffi": part_tvm_ffi,
+}
+
+
+def figures(samples: dict) -> list[Figure]:
+    """The samples of all parts as the table's rows; the parts that were left out have none."""
+    edits, long_run, restarts = samples["edits"], samples["long_run"], samples["restart"]
+    raw = statistics.median(edits["raw edit"])
+    compilers = edits["compilers run by reverts"] + sum(r["compilers"] for r in restarts)
+    rows = [
+        timed("raw edit", edits["raw edit"], 0.15),
+        timed("raw edit, body with <cmath>", edits["raw edit <cmath>"], 0.2),
+        timed("new raw op, launcher built too", edits["new op"], 1.2),
+        timed("back to an earlier text", edits["revert"], 0.03),
+        timed("first use after a restart", [r["restart"] for r in restarts], 0.03),
+        Figure("compilers run in these two", compilers, "", 0),
+        timed("first cell ever, empty cache", edits["first cell in an empty cache"]),
+        timed("the op's own cell", edits["reference cell"]),
+        timed("import workbench beyond torch", [r["seconds"] for r in samples["import"]], 0.15),
+        Figure(f"{LONG_RUN} edits: last over first", long_run["slowdown"], "x", 1.2),
+        Figure(f"{LONG_RUN} edits: more memory", long_run["more_mb"], "MB", 60),
+    ]
+    peers = {}
+    if "load_inline" in samples:
+        peers["load_inline"] = samples["load_inline"]["default"]
+        peers["load_inline, its precompiled header"] = samples["load_inline"]["pch"]
+    if "tvm_ffi" in samples:
+        peers["tvm-ffi load_inline"] = samples["tvm_ffi"]["seconds"]
+    for name, seconds in peers.items():
+        wanted = 120 if name == "load_inline" else None
+        rows.append(timed(name, seconds))
+        rows.append(Figure("  raw edit is faster", statistics.median(seconds) / raw, "x", wanted, at_least=True))
+    return rows
+
+
+def timed(what: str, samples: list[float], wanted: float | None = None) -> Figure:
+    """The median of some seconds, and their range where there are several."""
+    found = spread(samples)
+    note = f"{found['min']:.3f} to {found['max']:.3f} over {found['count']}" if len(samples) > 1 else ""
+    return Figure(what, found["median"], "s", wanted, note=note)
+
+
+def measure(quick: bool) -> dict:
+    """Run the parts, each in a process of its own, on an empty cache that is removed afterwards."""
+    folder = tempfile.mkdtemp(prefix="edit-latency-")
+    environment = {
+        "WORKBENCH_CACHE": os.path.join(folder, "workbench"),
+        "TORCH_EXTENSIONS_DIR": os.path.join(folder, "torch"),
+        "TVM_FFI_CACHE_DIR": os.path.join(folder, "tvm"),
+        "IPYTHONDIR": os.path.join(folder, "ipython"),
+        "PATH": os.pathsep.join(
+            [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
+        ),  # ninja, for load_inline
+    }
+    plan = {"edits": 1, "restart": RESTARTS, "long_run": 1, "import": IMPORTS, "tvm_ffi": 1, "load_inline": 1}
+    samples: dict = {}
+    try:
+        for part, count in plan.items():
+            if quick and part == "load_inline":
+                continue
+            say(f"{part} ...")
+            results = [child(MODULE, part, environment=environment) for _ in itertools.repeat(None, count)]
+            samples[part] = results if count > 1 else results[0]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return samples
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="without load_inline, which takes 25 s an edit")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part:
+        hand_back(PARTS[options.part]())
+        return 0
+    samples = measure(options.quick)
+    rows = figures(samples)
+    print(table("From an edited cell to an installed and checked kernel, CPU", rows))
+    print(f"\nwritten to {os.path.relpath(write('edit_latency', rows, samples))}")
+    return 0 if all(f.holds for f in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
