@@ -186,7 +186,7 @@ class _Recipe:
         for index, (value, _) in enumerate(_run(self.function, self.schema, self.dtype, sketch=False)):
             if index == self.index:
                 return _inputs(self.schema, value, index)
-        raise SchemaError(f"{self.schema.qualname}: its cases yielded fewer the second time; they must repeat themselves")
+        raise SchemaError(f"{self.schema.qualname}: its cases yielded fewer the second time; they must repeat")
 
 
 def _discover(function: Callable, schema: Schema, dtype: torch.dtype) -> list[Case]:

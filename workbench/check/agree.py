@@ -1,0 +1,115 @@
+"""The verdict on what a kernel left behind: `judge` holds it against what `expected` says. In numbers: `rule.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..report import Mismatch, Outcome
+from . import rule
+from .expect import (
+    Expected,
+    Output,
+    compared,
+    expected,
+    expected_of_version,
+    is_random,
+    leaves,
+    lowest,
+    plain_dtype,
+    widened,
+)
+from .picture import mismatch
+
+
+def judge(got: Mapping[str, Tensor], wanted: Expected, *, unwritten: Mapping[str, int] | None = None) -> Outcome:
+    """The verdict on what a call left behind: metadata first, then values.
+
+    >>> judge({"out": torch.zeros(5, 123)}, wanted).detail
+    'out: 615 of 615 elements differ, most at [2, 17]: 0.0 where 3.1 was wanted'
+
+    `unwritten` counts, by name, the elements that still hold the trial's poison.
+    """
+    name, dtype = wanted.case.name, wanted.case.dtype_name
+    if wanted.skipped:
+        return Outcome(name, dtype, "skip", detail=wanted.skipped)
+    values = {n: v.detach() for n, v in got.items()}
+    detail = _metadata(values, wanted)
+    pairs = wanted.outputs
+    if not detail and wanted.compared is not None:
+        pairs = wanted.compared
+        values, detail = _through_compare(values, wanted)
+    if detail:
+        return Outcome(name, dtype, "mismatch", float("inf"), detail)
+    share = 0.0
+    for o in pairs:
+        verdict = _verdict(values[o.name], o, wanted)
+        if verdict.wrong.any():
+            found = mismatch(o.name, values[o.name], o.value, verdict.wrong, (unwritten or {}).get(o.name, 0))
+            return Outcome(name, dtype, "mismatch", verdict.share, _sentence(found), found)
+        share = max(share, verdict.share)
+    return Outcome(name, dtype, "agree", share, wanted.note)
+
+
+def _through_compare(values: Mapping[str, Tensor], wanted: Expected) -> tuple[dict[str, Tensor], str]:
+    """The results as the op's `compare` sees them, or why it cannot."""
+    try:
+        found = compared(wanted, values)
+    except Exception as error:  # a kernel's results can make a correct comparison fail: an index out of range
+        return {}, f"compare could not use the results: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+    if [x.shape for x in found] != [o.value.shape for o in wanted.compared]:
+        return {}, "compare made other shapes of these results than of the reference's"
+    return {o.name: x for o, x in zip(wanted.compared, found, strict=True)}, ""
+
+
+def _metadata(got: Mapping[str, Tensor], wanted: Expected) -> str:
+    """What is wrong with dtypes, shapes and strides, in one sentence. Strides of sizes 0 and 1 mean nothing."""
+    missing = [o.name for o in wanted.outputs if o.name not in got]
+    if missing or len(got) != len(wanted.outputs):
+        return f"{len(got)} results ({', '.join(got)}), the reference gives {', '.join(o.name for o in wanted.outputs)}"
+    for o in wanted.outputs:
+        x = got[o.name]
+        if x.dtype != o.value.dtype:
+            return f"{o.name} is {_short(x.dtype)}, the reference gives {_short(o.value.dtype)}"
+        if x.shape != o.value.shape:
+            return f"{o.name} has shape {tuple(x.shape)}, the reference gives {tuple(o.value.shape)}"
+        if o.strides is not None and x.numel() and any(
+            n > 1 and a != b for n, a, b in zip(x.shape, x.stride(), o.strides, strict=True)
+        ):
+            return f"{o.name} has strides {tuple(x.stride())}, the reference gives {o.strides}"
+    return ""
+
+
+def _verdict(got: Tensor, output: Output, wanted: Expected) -> rule.Verdict:
+    reference, true, case = output.value, output.true, wanted.case
+    got = got.to(reference.device)
+    if not (got.is_floating_point() or got.is_complex()):
+        return rule.same(got, reference)
+    dtype = plain_dtype(got.dtype)
+    if wanted.compared is not None:  # these were computed in float64, from results in the case's dtypes
+        dtype = lowest({"inputs": case.args, "outputs": [o.value for o in wanted.outputs]})
+    wide = [widened(x) for x in (got, reference, true)]
+    if wide[0].is_complex():
+        wide = [torch.view_as_real(x) for x in wide]
+    if case.atol is not None or case.rtol is not None:
+        verdict = rule.close(*wide, dtype, case.atol or 0.0, case.rtol or 0.0)
+    else:
+        verdict = rule.agrees(*wide, dtype, error=case.error, slack=wanted.slack)
+    return rule.Verdict(verdict.wrong.any(-1), verdict.share) if got.is_complex() else verdict
+
+
+def _sentence(found: Mismatch) -> str:
+    index, got, want = found.worst[0]
+    where = f" at {list(index)}" if index else ""
+    never = f"; {found.unwritten} were never written" if found.unwritten else ""
+    return (f"{found.output}: {found.count} of {found.total} elements differ, most{where}: "
+            f"{got:.6g} where {want:.6g} was wanted{never}")
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+__all__ = ["Expected", "Output", "expected", "expected_of_version", "is_random", "judge", "leaves"]

@@ -1,0 +1,142 @@
+"""Running a reference in float64 although it casts inside, and stopping one that takes too long or too much.
+
+Both work at each call that the reference makes to torch, so a single endless call is not stopped, only noticed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..inputs import FLOATS, tensors_in
+
+WIDE = {**dict.fromkeys(FLOATS, torch.float64), torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+WATCHED_BYTES = 64 << 20
+NO_MEMORY = "the reference needs more memory than there is"
+
+
+class TooMuchError(Exception):
+    """A reference that was stopped: its message says after what."""
+
+
+class Limits(TorchDispatchMode):
+    """Stops what runs in it after `limit_s` seconds, or when the memory that is left would not take one more step.
+
+    >>> with Limits(10.0):
+    ...     reference(x, w)             # TooMuchError: the reference took more than 10 s
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # being skipped would import the whole of dynamo, two seconds, at the first call
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__()
+        self.limit_s = limit_s
+        self.end = time.perf_counter() + limit_s
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.look(out)
+        return out
+
+    def look(self, out: object) -> None:
+        """Judge after one call: by the clock, and by the memory that the same again would need."""
+        if time.perf_counter() > self.end:
+            raise TooMuchError(f"the reference took more than {self.limit_s:g} s")
+        made = tensors_in(out)
+        size = sum(x.numel() * x.element_size() for x in made)
+        if size > WATCHED_BYTES and size > available_bytes(made[0].device):
+            raise TooMuchError(NO_MEMORY)
+
+
+class Float64(Limits):
+    """Lower floating dtypes in casts and factories become float64; random draws keep their numbers.
+
+    >>> with float64(torch.bfloat16):
+    ...     reference(x.double(), w.double())      # a `.float()` inside stays in float64
+
+    `low` is the dtype that random numbers are drawn in, as they would be in the plain run. `references` says what to
+    run in place of an op that may have no form for float64.
+    """
+
+    def __init__(self, low: torch.dtype, limit_s: float, references: Mapping[str, Callable] | None = None) -> None:
+        super().__init__(limit_s)
+        self.low, self.default, self.references = low, torch.get_default_dtype(), references or {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            out = self._drawn(func, args, kwargs)
+        elif func.name() in self.references:
+            out = self.references[func.name()](*args, **kwargs)
+        else:
+            out = func(*map(_wide, args), **{k: _wide(v) for k, v in kwargs.items()})
+        self.look(out)
+        return out
+
+    def _drawn(self, func: torch._ops.OpOverload, args: tuple, kwargs: dict) -> object:
+        """The same random numbers as in the plain run, which drew them in a lower dtype."""
+
+        def lowered(x: object) -> object:
+            return x.to(self.low) if isinstance(x, Tensor) and x.dtype == torch.float64 else x
+
+        target = args[0] if args and isinstance(args[0], Tensor) else None
+        makes_floats = not func._schema.name.startswith(("aten::randint", "aten::randperm"))
+        if target is None and makes_floats and any(a.name == "dtype" for a in func._schema.arguments):
+            kwargs = {**kwargs, "dtype": kwargs.get("dtype") or self.default}
+        out = func(*map(lowered, args), **kwargs)
+        if func._schema.is_mutable and target is not None:
+            return target.copy_(out)
+        raised = [x.to(WIDE.get(x.dtype, x.dtype)) if isinstance(x, Tensor) else x for x in _listed(out)]
+        return tuple(raised) if isinstance(out, tuple) else raised if isinstance(out, list) else raised[0]
+
+
+class _WideFunctions(TorchFunctionMode):
+    """The same for what makes tensors without the dispatcher's seeing the dtype: `torch.tensor(0.1, dtype=...)`."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if kwargs.get("dtype") in WIDE and func in (torch.tensor, torch.as_tensor, torch.asarray):
+            kwargs = {**kwargs, "dtype": WIDE[kwargs["dtype"]]}
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def float64(
+    low: torch.dtype, limit_s: float = 10.0, references: Mapping[str, Callable] | None = None
+) -> Iterator[None]:
+    """All floating arithmetic of a block in float64; the default dtype too, for a while."""
+    before, mode = torch.get_default_dtype(), Float64(low, limit_s, references)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mode, _WideFunctions():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory that could still be had, or a great deal where nobody says."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = next(line for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 1 << 62
+    return int(found.split()[1]) << 10
+
+
+def _wide(value: object) -> object:
+    return WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _listed(out: object) -> list:
+    return list(out) if isinstance(out, (tuple, list)) else [out]
