@@ -52,7 +52,9 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """What was typed, where. `file` names it in diagnostics (`cell [3]`, `rmsnorm.cpp`); `text` excludes the magic line.
+    """What was typed, where.
+
+    `file` names it in diagnostics (`cell [3]`, `rmsnorm.cpp`); `text` excludes the magic line.
 
     `first_line` is the number of the first line of `text` as the user counts: 2 in a cell whose line 1 is the magic,
     1 in a file.
@@ -74,7 +76,8 @@ _C_TOKENS = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _PYTHON_TOKENS = re.compile(
-    r"""(?P<comment>\#[^\n]*) | \"{3}.*?(?:\"{3}|\Z) | '{3}.*?(?:'{3}|\Z) | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'""",
+    r"""(?P<comment>\#[^\n]*)
+      | \"{3}.*?(?:\"{3}|\Z) | '{3}.*?(?:'{3}|\Z) | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'""",
     re.DOTALL | re.VERBOSE,
 )
 _DIRECTIVE = re.compile(r"//! (?=[^\W\d]|\*)")
@@ -105,9 +108,7 @@ def directives_of(source: Source) -> tuple[tuple[int, str], ...]:
     """
     if source.language == "triton":
         return ()
-    return tuple(
-        (line, text[4:].strip()) for line, text, alone in comments(source) if alone and _DIRECTIVE.match(text)
-    )
+    return tuple((line, text[4:].strip()) for line, text, alone in comments(source) if alone and _DIRECTIVE.match(text))
 
 
 def title(source: Source) -> str:
@@ -203,7 +204,9 @@ class _Reader:
         marks = {c.type for c in node.children} | {self.text(c) for c in node.children if c.type == "ERROR"}
         return Function(
             self.text(name),
-            tuple(self.parameter(p) for p in parameters.named_children if p.type in _PARAMETERS and self.text(p) != "void"),
+            tuple(
+                self.parameter(p) for p in parameters.named_children if p.type in _PARAMETERS and self.text(p) != "void"
+            ),
             returns,
             self.line(name),
             tuple(self.template(p) for p in template.named_children if p.type != "comment") if template else (),
@@ -243,10 +246,21 @@ class _Reader:
 
 
 _PARAMETERS = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")
-_HOLDERS = frozenset({
-    "translation_unit", "namespace_definition", "declaration_list", "template_declaration", "linkage_specification",
-    "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef", "ERROR",
-})
+_HOLDERS = frozenset(
+    {
+        "translation_unit",
+        "namespace_definition",
+        "declaration_list",
+        "template_declaration",
+        "linkage_specification",
+        "preproc_if",
+        "preproc_ifdef",
+        "preproc_else",
+        "preproc_elif",
+        "preproc_elifdef",
+        "ERROR",
+    }
+)
 
 
 def _inner(declarator: Any) -> Any:
@@ -254,6 +268,13 @@ def _inner(declarator: Any) -> Any:
     named = declarator.child_by_field_name("declarator")
     if named is not None:
         return named
-    kinds = ("identifier", "pointer_declarator", "reference_declarator", "array_declarator", "function_declarator",
-             "parenthesized_declarator", "abstract_pointer_declarator")
+    kinds = (
+        "identifier",
+        "pointer_declarator",
+        "reference_declarator",
+        "array_declarator",
+        "function_declarator",
+        "parenthesized_declarator",
+        "abstract_pointer_declarator",
+    )
     return next((c for c in declarator.named_children if c.type in kinds), None)

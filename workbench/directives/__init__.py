@@ -3,7 +3,7 @@
 >>> declaration = parse(source, schema, functions=functions(source.text, "cpp", source.first_line))
 """
 
-from .binding import Binding, bind, infer_schema
+from .binding import Binding, bind
 from .nodes import (
     Allocate,
     Declaration,
@@ -19,6 +19,7 @@ from .nodes import (
     kind_of,
 )
 from .parser import parse
+from .signature import infer_schema
 
 __all__ = [
     "Allocate",

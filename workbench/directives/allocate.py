@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from ..errors import SchemaError
 from .expressions import check
@@ -11,7 +12,7 @@ from .nodes import Allocate, Declaration, Expression, Kind
 from .vocabulary import Scope, a_kind
 
 
-def allocation(name: str, call: ast.Call, scope: Scope, line: int, role: str, *, needs_dtype: bool) -> Allocate:
+def allocation(name: str, call: Any, scope: Scope, line: int, role: str, *, needs_dtype: bool) -> Allocate:
     """The checked allocation. `needs_dtype`: there is no tensor argument to take a dtype from."""
     maker = call.func.id
     dtype = _dtype(call, scope, line)
@@ -28,25 +29,31 @@ def allocation(name: str, call: ast.Call, scope: Scope, line: int, role: str, *,
     return Allocate(name, zeroed, _sizes(maker, call, scope, line), None, dtype, role, line)
 
 
-def _dtype(call: ast.Call, scope: Scope, line: int) -> Expression | None:
+def _dtype(call: Any, scope: Scope, line: int) -> Expression | None:
     found = None
     for keyword in call.keywords:
         if keyword.arg != "dtype":
             got = f"**{shorten(ast.unparse(keyword.value))}" if keyword.arg is None else f"{keyword.arg}="
             raise SchemaError(
                 f"{call.func.id} takes dtype= and nothing else by keyword, got {got}; tensors are contiguous and on "
-                "the device of the arguments", line=line)
+                "the device of the arguments",
+                line=line,
+            )
         found = check(keyword.value, scope, line)
         if found.kind is not Kind.DTYPE:
-            raise SchemaError(f"dtype= takes a dtype such as float32 or x.dtype, {shorten(found.text)} is "
-                              f"{a_kind(found.kind)}", line=line)
+            raise SchemaError(
+                f"dtype= takes a dtype such as float32 or x.dtype, {shorten(found.text)} is {a_kind(found.kind)}",
+                line=line,
+            )
     return found
 
 
 def _sizes(maker: str, call: ast.Call, scope: Scope, line: int) -> tuple[Expression, ...]:
     items = call.args
     if not items:
-        raise SchemaError(f"{maker} takes sizes: {maker}(rows, cols), {maker}(x.shape), or {maker}(()) for one element", line=line)
+        raise SchemaError(
+            f"{maker} takes sizes: {maker}(rows, cols), {maker}(x.shape), or {maker}(()) for one element", line=line
+        )
     if len(items) == 1 and isinstance(items[0], ast.Tuple):
         items = items[0].elts
     elif len(items) == 1 and not isinstance(items[0], ast.Starred):
@@ -56,12 +63,14 @@ def _sizes(maker: str, call: ast.Call, scope: Scope, line: int) -> tuple[Express
     sizes = []
     for item in items:
         starred = isinstance(item, ast.Starred)
-        size = check(item.value if starred else item, scope, line)
+        size = check(item.value if isinstance(item, ast.Starred) else item, scope, line)
         if starred and size.kind is not Kind.INTS:
             raise SchemaError(f"*{size.text}: a star needs a shape, such as *x.shape[:-1]", line=line)
         if not starred and size.kind is not Kind.INT:
             cure = f"; splat it: *{size.text}" if size.kind is Kind.INTS else ""
-            raise SchemaError(f"{maker} takes integer sizes, {shorten(size.text)} is {a_kind(size.kind)}{cure}", line=line)
+            raise SchemaError(
+                f"{maker} takes integer sizes, {shorten(size.text)} is {a_kind(size.kind)}{cure}", line=line
+            )
         sizes.append(size)
     return tuple(sizes)
 
@@ -75,19 +84,31 @@ def complete(declaration: Declaration, line: int) -> None:
         if not declaration.gradients:
             able = [f"grad_{a.name}" for a in schema.arguments if a.is_tensor and not a.mutated]
             if not able:
-                raise SchemaError(f"{schema.qualname} has no tensor argument that a raw backward could make a gradient of", line=line)
+                raise SchemaError(
+                    f"{schema.qualname} has no tensor argument that a raw backward could make a gradient of", line=line
+                )
             raise SchemaError(
                 f"this backward cell makes no gradient ({', '.join(able)}): add for instance "
-                f"'//! {able[0]} = empty_like({able[0].removeprefix('grad_')})'", line=line)
+                f"'//! {able[0]} = empty_like({able[0].removeprefix('grad_')})'",
+                line=line,
+            )
         return
     for name, type_ in zip(schema.outputs, schema.output_types, strict=True):
         if type_ != "Tensor":
-            raise SchemaError(f"{schema.qualname} returns {type_}: a raw kernel returns tensors only; use the host "
-                              "tier, C++ functions on Tensor", line=line)
+            raise SchemaError(
+                f"{schema.qualname} returns {type_}: a raw kernel returns tensors only; use the host "
+                "tier, C++ functions on Tensor",
+                line=line,
+            )
         if name not in declaration.outputs:
-            raise SchemaError(f"nothing makes the output {name!r} of {schema.qualname}: add for instance "
-                              f"'//! {name} = {how}'", line=line)
+            raise SchemaError(
+                f"nothing makes the output {name!r} of {schema.qualname}: add for instance '//! {name} = {how}'",
+                line=line,
+            )
     for name in schema.saves:
         if name not in declaration.saved:
-            raise SchemaError(f"nothing makes {name!r}, which {schema.qualname} saves for backward: add for instance "
-                              f"'//! {name} = {how}'", line=line)
+            raise SchemaError(
+                f"nothing makes {name!r}, which {schema.qualname} saves for backward: add for instance "
+                f"'//! {name} = {how}'",
+                line=line,
+            )

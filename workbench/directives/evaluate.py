@@ -1,4 +1,4 @@
-"""A declaration in Python: what it allocates, for fake and real tensors, and the key of its structure.
+"""A declaration evaluated in Python: what it allocates, for fake and real tensors.
 
 Sizes may be SymInts. Every operation here keeps them symbolic: `min` on two SymInts would compare and so fix them.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..errors import SchemaError
-from .nodes import Allocate, Declaration, Expression, Launch, Let, Require, Tune, Unpack, is_number, kind_of
+from .nodes import Allocate, Declaration, Expression, Let, Require, Statement, Tune, Unpack, bound_names
 from .vocabulary import DTYPES
 
 
@@ -44,10 +44,6 @@ def _sqrt(v: Any) -> Any:
     return torch._sym_sqrt(v) if isinstance(v, (torch.SymInt, torch.SymFloat)) else math.sqrt(v)
 
 
-def _not(v: Any) -> Any:
-    return torch.sym_not(v)
-
-
 _FUNCTIONS: dict[str, Callable] = {
     "cdiv": cdiv,
     "min": lambda *v: functools.reduce(torch.sym_min, v),
@@ -56,16 +52,30 @@ _FUNCTIONS: dict[str, Callable] = {
     "sqrt": _sqrt,
     "next_power_of_2": next_power_of_2,
 }
-_BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-           ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
-_COMPARE = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
-            ast.NotEq: operator.ne}
+_BINARY = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARE = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
 
 
 class _Values:
     """Names to values, each computed when it is first asked for."""
 
-    def __init__(self, declaration: Declaration, arguments: Mapping[str, object], tuned: Mapping[str, int | float]) -> None:
+    def __init__(
+        self, declaration: Declaration, arguments: Mapping[str, object], tuned: Mapping[str, int | float]
+    ) -> None:
         self.declaration = declaration
         self.known: dict[str, Any] = dict(arguments)
         for a in declaration.arguments:
@@ -75,7 +85,7 @@ class _Values:
                 else:
                     raise SchemaError(f"{declaration.schema.qualname}: the fake was not given {a.name!r}")
         self.tuned = tuned
-        self.by_name = {n: s for s in declaration.statements for n in _names(s)}
+        self.by_name = {n: s for s in declaration.statements for n in bound_names(s)}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.known:
@@ -86,11 +96,12 @@ class _Values:
                 self.known[name] = self.made(statement)
         return self.known[name]
 
-    def made(self, s: Let | Allocate | Tune) -> Any:
+    def made(self, s: Statement) -> Any:
         if isinstance(s, Tune):
             return self.tuned.get(s.name, s.values[0])
         if isinstance(s, Let):
             return self.value(s.value)
+        assert isinstance(s, Allocate)
         model = self[s.like] if s.like else self.model()
         dtype = self.value(s.dtype) if s.dtype else None
         sizes = list(model.shape) if s.sizes is None else []
@@ -113,8 +124,13 @@ class _Values:
         count, star = len(self.value(s.value)), any(n.startswith("*") for n in s.names)
         wanted = len(s.names) - star
         fits = count >= wanted if star else count == wanted
-        torch._check(fits, lambda: f"{self.declaration.schema.qualname}: {', '.join(s.names)} = {s.value.text} needs "
-                                   f"{'at least ' if star else ''}{wanted} dimensions, got {count} (line {s.line})")
+        torch._check(
+            fits,
+            lambda: (
+                f"{self.declaration.schema.qualname}: {', '.join(s.names)} = {s.value.text} needs "
+                f"{'at least ' if star else ''}{wanted} dimensions, got {count} (line {s.line})"
+            ),
+        )
 
     def unpack(self, s: Unpack) -> None:
         items = list(self.value(s.value))
@@ -128,7 +144,9 @@ class _Values:
         """One check for each part of an `and`: torch learns more from these than from the whole."""
         for part in _conjuncts(s.value.tree):
             met = self.eval(part)
-            torch._check(met, lambda: f"{self.declaration.schema.qualname}: require {s.value.text} is not met (line {s.line})")
+            torch._check(
+                met, lambda: f"{self.declaration.schema.qualname}: require {s.value.text} is not met (line {s.line})"
+            )
 
     def needs_device(self, e: Expression) -> bool:
         """Whether `sm_count` takes part: no fake can know it, so such a check is left to the launcher."""
@@ -157,7 +175,7 @@ class _Values:
             return getattr(torch, node.id)
         raise _Refused("a size depends on sm_count, which differs from one machine to the next,")
 
-    def _tensor(self, node: ast.Name) -> torch.Tensor:
+    def _tensor(self, node: Any) -> torch.Tensor:
         tensor = self[node.id]
         if tensor is None:
             raise _Refused(f"{node.id} is None")
@@ -199,7 +217,8 @@ class _Values:
             if result is (not both):  # as Python does: what is decided is not looked at
                 return result
             value = self.eval(part)
-            result = (result & value if both else result | value) if not isinstance(value, bool) or value is not both else result
+            if value is not both:
+                result = result & value if both else result | value
         return result
 
     def _ifexp(self, node: ast.IfExp) -> Any:
@@ -219,19 +238,19 @@ class _Values:
             left = right
         return result
 
-    def _pair(self, left: ast.AST, op: ast.cmpop, right: ast.AST) -> Any:
+    def _pair(self, left: Any, op: ast.cmpop, right: ast.AST) -> Any:
         if isinstance(op, (ast.Is, ast.IsNot)):
             return (self[left.id] is None) is isinstance(op, ast.Is)
         a, b = self.eval(left), self.eval(right)
         if not isinstance(a, tuple):
             return _COMPARE[type(op)](a, b)
         same: Any = len(a) == len(b)
-        for x, y in zip(a, b) if same else ():  # noqa: B905  lengths are equal here
+        for x, y in zip(a, b, strict=True) if same else ():
             met = x == y
             same = met if same is True else same & met
         return torch.sym_not(same) if isinstance(op, ast.NotEq) else same
 
-    def _call(self, node: ast.Call) -> Any:
+    def _call(self, node: Any) -> Any:
         if isinstance(node.func, ast.Attribute):
             return getattr(self._tensor(node.func.value), node.func.attr)(*map(self.eval, node.args))
         values = [self.eval(a) for a in node.args]
@@ -251,47 +270,3 @@ def _conjuncts(tree: ast.AST) -> list[ast.AST]:
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
         return [part for value in tree.values for part in _conjuncts(value)]
     return [tree]
-
-
-def _names(s: object) -> tuple[str, ...]:
-    if isinstance(s, Unpack):
-        return tuple(n for n in s.names if n not in ("_", "*_"))
-    return () if isinstance(s, Require) else (s.name,)
-
-
-def shape_key(declaration: Declaration) -> str:
-    """See `Declaration.shape_key`."""
-    schema = declaration.schema
-    parts = [f"{schema} outputs {schema.outputs} saves {schema.saves} entry {declaration.entry}"]
-    parts += [f"{a.name}: {kind_of(a).value} {a.type} {a.mutated}" for a in declaration.arguments]
-    parts += [_structure(s) for s in (*declaration.statements, *declaration.launches)]
-    return "\n".join(parts)
-
-
-def _structure(item: object) -> str:
-    if isinstance(item, Let):
-        return f"let {item.name}: {item.value.kind.value} = {_shape(item.value)}"
-    if isinstance(item, Unpack):
-        return f"unpack {item.names} = {_shape(item.value)}"
-    if isinstance(item, Require):
-        return f"require {_shape(item.value)}"
-    if isinstance(item, Tune):
-        return f"tune {item.name}: {type(item.values[0]).__name__}"
-    if isinstance(item, Allocate):
-        sizes = "like " + item.like if item.like else ", ".join(map(_shape, item.sizes or ()))
-        return f"{item.role} {item.name} zeroed={item.zeroed} ({sizes}) dtype={_shape(item.dtype)}"
-    assert isinstance(item, Launch)
-    sides = (item.grid, item.block, (item.shared,) if item.shared else (), item.cluster)
-    return "launch " + "; ".join(", ".join(map(_shape, side)) for side in sides)
-
-
-def _shape(e: Expression | None) -> str:
-    """The tree with every number replaced by its type."""
-    if e is None:
-        return "-"
-    return ast.dump(_NoNumbers().visit(ast.parse(ast.unparse(e.tree), mode="eval")).body)
-
-
-class _NoNumbers(ast.NodeTransformer):
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Name(f"<{type(node.value).__name__}>", ast.Load()) if is_number(node) else node

@@ -19,7 +19,6 @@ _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Floo
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
-
 def check(tree: ast.expr, scope: Scope, line: int, text: str = "") -> Expression:
     """The expression with its kind, or SchemaError on `line`."""
     tree = _PlainDtypes().visit(tree)
@@ -48,8 +47,10 @@ class Checker:
     def kind(self, node: ast.AST) -> Kind:
         visit = getattr(self, f"_{type(node).__name__.lower()}", None)
         if visit is None:
-            raise self.fail(f"{shown(node)} is not in the directive language: it has numbers, arguments, x.shape, "
-                            f"x.stride(), + - * / // %, comparisons, and, or, not, a if c else b, {', '.join(FUNCTIONS)}")
+            raise self.fail(
+                f"{shown(node)} is not in the directive language: it has numbers, arguments, x.shape, "
+                f"x.stride(), + - * / // %, comparisons, and, or, not, a if c else b, {', '.join(FUNCTIONS)}"
+            )
         return visit(node)
 
     def within(self, names: Iterable[str], node: ast.AST) -> Kind:
@@ -90,8 +91,10 @@ class Checker:
         if name in scope.kinds:
             found = scope.kinds[name]
             if found in (Kind.OPAQUE, Kind.STRING):
-                raise self.fail(f"the argument {name} is of a type that directives cannot use: they take tensors, "
-                                "integers, floats, bools and dtypes")
+                raise self.fail(
+                    f"the argument {name} is of a type that directives cannot use: they take tensors, "
+                    "integers, floats, bools and dtypes"
+                )
             if found is not Kind.TENSOR and name in scope.maybe_none - scope.known:
                 raise self.fail(f"{name} may be None here: write for instance '1.0 if {name} is None else {name}'")
             return found
@@ -181,7 +184,10 @@ class Checker:
 
     def _ifexp(self, node: ast.IfExp) -> Kind:
         self.condition(node.test)
-        sides = {self.within(not_none(node.test, True), node.body), self.within(not_none(node.test, False), node.orelse)}
+        sides = {
+            self.within(not_none(node.test, True), node.body),
+            self.within(not_none(node.test, False), node.orelse),
+        }
         if sides == set(NUMBERS):
             return Kind.FLOAT
         if len(sides) == 1 and sides <= {*NUMBERS, Kind.BOOL, Kind.DTYPE}:
@@ -247,8 +253,14 @@ class Checker:
         return f"{name!r} is no function of the directive language; {hint}"
 
     def _function(self, name: str, node: ast.Call) -> Kind:
-        wanted = {"cdiv": "two integers", "prod": "one shape, such as x.shape[:-1]", "sqrt": "one number",
-                  "next_power_of_2": "one integer", "min": "two or more numbers", "max": "two or more numbers"}[name]
+        wanted = {
+            "cdiv": "two integers",
+            "prod": "one shape, such as x.shape[:-1]",
+            "sqrt": "one number",
+            "next_power_of_2": "one integer",
+            "min": "two or more numbers",
+            "max": "two or more numbers",
+        }[name]
         count = len(node.args)
         fits = count >= 2 if name in ("min", "max") else count == (2 if name == "cdiv" else 1)
         if not fits:

@@ -18,14 +18,14 @@ _MAKER = re.compile(r"\s*\w+\s*=\s*(?:empty|zeros)(?:_like)?\s*\(")
 _PROSE = re.compile(r"\s*[^\w\s()\[\]+*~-]|\s*[\w'-]+[,:;.]?\s+(?!(?:if|else|and|or|not|is|in)\b)[A-Za-z]")
 
 
-def parse_python(text: str, line: int, *, mode: str = "exec") -> ast.AST:
-    """`ast.parse` with limits, so that huge or odd input fails cleanly. Raises SchemaError, or SyntaxError as it came."""
+def parse_python(text: str, line: int) -> ast.Module:
+    """`ast.parse` with limits, so that huge or odd input fails cleanly: SchemaError, or SyntaxError as it came."""
     if len(text) > MAX_LENGTH:
         raise SchemaError(f"this line has {len(text)} characters; a directive has at most {MAX_LENGTH}", line=line)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text, mode=mode)
+            tree = ast.parse(text)
     except SyntaxError:
         raise
     except (ValueError, MemoryError, RecursionError, UnicodeError) as error:
@@ -35,7 +35,8 @@ def parse_python(text: str, line: int, *, mode: str = "exec") -> ast.AST:
 
 
 def _check_size(tree: ast.AST, text: str, line: int) -> None:
-    count, level, depth = 0, [tree], 0
+    level: list[ast.AST] = [tree]
+    count = depth = 0
     while level:
         count, depth = count + len(level), depth + 1
         if count > MAX_NODES or depth > MAX_DEPTH:

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeGuard
 
 from ..schema import Argument, Schema
 from ..source import Function
@@ -134,7 +135,7 @@ class Declaration:
             if isinstance(s, Let):
                 named[s.name] = s.value.kind
             elif isinstance(s, Unpack):
-                named.update({n: Kind.INT for n in s.names if n not in ("_", "*_")})
+                named.update(dict.fromkeys(bound_names(s), Kind.INT))
             elif isinstance(s, Allocate):
                 named[s.name] = Kind.TENSOR
             elif isinstance(s, Tune):
@@ -194,18 +195,24 @@ class Declaration:
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
         """Every expression, statements in text order and then the launches."""
-        return (*(e for s in self.statements for e in expressions_of(s)),
-                *(e for launch in self.launches for e in expressions_of(launch)))
+        return (
+            *(e for s in self.statements for e in expressions_of(s)),
+            *(e for launch in self.launches for e in expressions_of(launch)),
+        )
 
     @cached_property
     def strides_read(self) -> frozenset[str]:
         """The arguments of which a directive reads strides: these reach the kernel as they are."""
-        read = (n.value.id for e in self.expressions for n in ast.walk(e.tree)
-                if isinstance(n, ast.Attribute) and n.attr == "stride" and isinstance(n.value, ast.Name))
+        read = (
+            n.value.id
+            for e in self.expressions
+            for n in ast.walk(e.tree)
+            if isinstance(n, ast.Attribute) and n.attr == "stride" and isinstance(n.value, ast.Name)
+        )
         return frozenset(self.aliases.get(name, name) for name in read)
 
     @cached_property
-    def _literal_nodes(self) -> tuple[ast.Constant, ...]:
+    def _literal_nodes(self) -> tuple[Any, ...]:
         return tuple(n for e in self.expressions for n in ast.walk(e.tree) if is_number(n))
 
     @property
@@ -224,11 +231,13 @@ class Declaration:
     @cached_property
     def shape_key(self) -> str:
         """Equal exactly when one launcher serves both: numbers, tuned values, texts and lines are left out."""
-        from .evaluate import shape_key
+        from .structure import shape_key
 
         return shape_key(self)
 
-    def fake(self, arguments: Mapping[str, object], tuned: Mapping[str, int | float] | None = None) -> dict[str, object]:
+    def fake(
+        self, arguments: Mapping[str, object], tuned: Mapping[str, int | float] | None = None
+    ) -> dict[str, object]:
         """The outputs and saved tensors (forward) or gradients (backward) by name, empty, for fake or real arguments.
 
         Computes only what these and `require` need; sizes may be SymInts and are not specialised. A `require` that
@@ -239,7 +248,14 @@ class Declaration:
         return fake(self, arguments, tuned or {})
 
 
-def is_number(node: ast.AST) -> bool:
+def bound_names(statement: Statement) -> tuple[str, ...]:
+    """The names that a statement defines: H and D for `*_, H, D = q.shape`."""
+    if isinstance(statement, Unpack):
+        return tuple(n for n in statement.names if n not in ("_", "*_"))
+    return () if isinstance(statement, Require) else (statement.name,)
+
+
+def is_number(node: ast.AST) -> TypeGuard[ast.Constant]:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
@@ -257,6 +273,13 @@ def expressions_of(item: Statement | Launch) -> Iterator[Expression]:
 
 def kind_of(argument: Argument) -> Kind:
     """`SymInt?` is an INT that may be None; lists and devices are OPAQUE."""
-    kinds = {"Tensor": Kind.TENSOR, "int": Kind.INT, "SymInt": Kind.INT, "float": Kind.FLOAT, "bool": Kind.BOOL,
-             "ScalarType": Kind.DTYPE, "str": Kind.STRING}
+    kinds = {
+        "Tensor": Kind.TENSOR,
+        "int": Kind.INT,
+        "SymInt": Kind.INT,
+        "float": Kind.FLOAT,
+        "bool": Kind.BOOL,
+        "ScalarType": Kind.DTYPE,
+        "str": Kind.STRING,
+    }
     return kinds.get(argument.type.removesuffix("?"), Kind.OPAQUE)

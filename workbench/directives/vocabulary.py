@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from .nodes import Kind
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool")
 FUNCTIONS = ("cdiv", "min", "max", "prod", "sqrt", "next_power_of_2")
 MAKERS = ("empty", "zeros", "empty_like", "zeros_like")
-WORDS = frozenset((*DTYPES, *FUNCTIONS, *MAKERS, "sm_count", "torch", "grid", "block", "shared", "cluster", "require",
-                   "tune", "flags", "tensor_map", "cooperative"))
+WORDS = frozenset(
+    (
+        *DTYPES,
+        *FUNCTIONS,
+        *MAKERS,
+        "sm_count",
+        "torch",
+        "grid",
+        "block",
+        "shared",
+        "cluster",
+        "require",
+        "tune",
+        "flags",
+        "tensor_map",
+        "cooperative",
+    )
+)
 MAX_INTEGER = 2**63 - 1
 
 NUMBERS = (Kind.INT, Kind.FLOAT)
 # What people write first, and what it is here.
 INSTEAD = {
-    "size": "x.shape[i]", "ndim": "x.dim()", "ndimension": "x.dim()", "itemsize": "x.element_size()",
-    "len": "x.dim()", "nelement": "x.numel()", "device": "nothing: tensors are made where the arguments are",
-    "ceil_div": "cdiv(a, b)", "math": "sqrt(v), without a module", "abs": "max(v, -v)", "int": "a // b",
-    "strides": "x.stride()", "data_ptr": "the tensor's name as a kernel parameter",
+    "size": "x.shape[i]",
+    "ndim": "x.dim()",
+    "ndimension": "x.dim()",
+    "itemsize": "x.element_size()",
+    "len": "x.dim()",
+    "nelement": "x.numel()",
+    "device": "nothing: tensors are made where the arguments are",
+    "ceil_div": "cdiv(a, b)",
+    "math": "sqrt(v), without a module",
+    "abs": "max(v, -v)",
+    "int": "a // b",
+    "strides": "x.stride()",
+    "data_ptr": "the tensor's name as a kernel parameter",
 }
 
 
@@ -32,22 +58,20 @@ class Scope:
     kinds: dict[str, Kind]
     maybe_none: frozenset[str] = frozenset()  # arguments of type `Tensor?`, `float?`, ..., and their aliases
     later: frozenset[str] = frozenset()
-    known: frozenset[str] = field(default=frozenset())  # optional names that a condition has shown not to be None
+    known: frozenset[str] = frozenset()  # optional names that a condition has shown not to be None
 
     def but_known(self, names: Iterable[str]) -> Scope:
         return replace(self, known=self.known | frozenset(names))
 
 
-def not_none(test: ast.AST, truth: bool) -> set[str]:
+def not_none(test: Any, truth: bool) -> set[str]:
     """The names that are surely not None when `test` came out as `truth`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return not_none(test.operand, not truth)
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is truth:
         return set().union(*(not_none(v, truth) for v in test.values))
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
-        if isinstance(test.ops[0], ast.IsNot if truth else ast.Is):
-            return {test.left.id}
-    return set()
+    alone = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name)
+    return {test.left.id} if alone and isinstance(test.ops[0], ast.IsNot if truth else ast.Is) else set()
 
 
 def shown(node: ast.AST, quote: str = "'") -> str:
@@ -56,17 +80,23 @@ def shown(node: ast.AST, quote: str = "'") -> str:
 
 
 def a_kind(kind: Kind) -> str:
-    words = {Kind.INT: "an integer", Kind.INTS: "a shape", Kind.NONE: "None", Kind.OPAQUE: "an argument of another type"}
+    words = {
+        Kind.INT: "an integer",
+        Kind.INTS: "a shape",
+        Kind.NONE: "None",
+        Kind.OPAQUE: "an argument of another type",
+    }
     return words.get(kind, f"a {kind.value}")
 
 
-CPP_WORDS = frozenset(
+_CPP = (
     "alignas alignof asm auto bool break case catch char class const constexpr continue decltype default delete do "
     "double else enum explicit export extern false float for friend goto if inline int long mutable namespace new "
     "noexcept nullptr operator private protected public register requires return short signed sizeof static struct "
     "switch template this throw true try typedef typeid typename union unsigned using virtual void volatile "
-    "while".split()
+    "while"
 )
+CPP_WORDS = frozenset(_CPP.split())
 
 
 def why_no_name(name: str) -> str:
