@@ -6,7 +6,6 @@ only where a kernel runs.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 
@@ -26,19 +25,18 @@ def bundle(report: Report, restore: Callable[[int], object] | None = None) -> di
     """
     data: dict[str, object] = {"text/plain": str(report), "text/html": html.of(report)}
     if isinstance(report, Card) and live():
-        from . import widget
-
-        view = widget.of(report, restore)
-        data[WIDGET_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": view.model_id}
+        try:
+            from . import widget
+        except ImportError:  # a kernel without ipywidgets
+            return data
+        data[WIDGET_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": widget.of(report, restore).model_id}
     return data
 
 
 def live() -> bool:
-    """True where a widget can be shown: in a running kernel, with ipywidgets at hand."""
+    """True in a running notebook kernel, without importing one."""
     kernel = sys.modules.get("ipykernel.kernelapp")
-    if kernel is None or not kernel.IPKernelApp.initialized():
-        return False
-    return "ipywidgets" in sys.modules or importlib.util.find_spec("ipywidgets") is not None
+    return kernel is not None and kernel.IPKernelApp.initialized()
 
 
 __all__ = ["WIDGET_VIEW", "bundle", "html", "live", "text"]

@@ -63,9 +63,9 @@ def share(value: float) -> str:
     """A largest error as a share of the allowed one: "0.6", "0.04", "under 0.01"; never rounded up to the limit."""
     if 0 < value < 0.01:
         return "under 0.01"
-    if value < 1:
-        return f"{min(round(value, 1 if value >= 0.1 else 2), 0.99 if value >= 0.95 else 1):g}"
-    return number(value, 2)
+    if 0.95 <= value < 1:
+        return f"{math.floor(100 * value) / 100:g}"
+    return f"{value:.2g}" if value < 0.1 else number(value, 1 if value < 1 else 2)
 
 
 def percent(value: float) -> str:
