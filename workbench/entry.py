@@ -17,7 +17,7 @@ from .schema import Schema
 QUIET = "not __modes() and not __function_modes() and __transform() is None and __dual._current_level < 0"
 
 ENTRY = """\
-def {name}({parameters}):
+def {name}(__self, {parameters}):
     if __compiling():
         return __traced({arguments})
     if {plain} and {quiet} and not (__grad_enabled() and ({wants})):
@@ -34,13 +34,13 @@ def {name}(keyset, {parameters}):
 
 
 def entry_text(schema: Schema) -> str:
-    """What `op(...)` runs: straight to the kernel when no gradient is wanted and nobody listens.
+    """The `__call__` of an op's own class: straight to the kernel when no gradient is wanted and nobody listens.
 
     A mutating op always takes the public name: its version counters are bumped there.
     """
     short = "__kernel({})".format(_arguments(schema))
     if schema.mutated:
-        return f"def {schema.name}({_parameters(schema)}):\n    return __traced({_arguments(schema)})\n"
+        return f"def {schema.name}(__self, {_parameters(schema)}):\n    return __traced({_arguments(schema)})\n"
     if schema.saves:
         kept = len(schema.outputs)
         short += "[0]" if kept == 1 else f"[:{kept}]"

@@ -7,7 +7,7 @@ that a re-run cell reaches every caller without a new registration.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -34,7 +34,7 @@ class Definition:
     forward_is_kernel: Callable[[str], bool] = lambda device: False
     is_random: bool = False  # its reference was seen to draw from torch's generator
     gradient_flags: tuple[bool, ...] | None = None  # which outputs of the reference take a gradient
-    traced_by: set = field(default_factory=set)  # code objects of compiled frames that saw the fake
+    on_call: Callable[[tuple, dict], None] = lambda args, kwargs: None  # told what the reference is called with
 
     def order(self, args: tuple, kwargs: dict) -> list:
         """All arguments in schema order, defaults filled in."""
@@ -48,6 +48,7 @@ class Definition:
     def run(self, args: Sequence, kwargs: dict) -> object:
         """The reference on these arguments, as the op's own kernel: its outputs share storage with nothing."""
         reference = self._reference()
+        self.on_call(args, kwargs)
         state = None if self.is_random else torch.get_rng_state()
         with torch._C._DisableAutocast():
             out = reference(*args, **kwargs)

@@ -1,0 +1,114 @@
+"""What an op has to show for itself, as a `Card`: gathered from the op, shown by `show`."""
+
+from __future__ import annotations
+
+from .op import Op
+from .report import Card, Check, HistoryRow, SlotRow, Trial
+from .version import Version
+
+
+def card(op: Op) -> Card:
+    """The card of an op: one row per slot and device, the history, the last check, the code that runs.
+
+    >>> print(card(rmsnorm))
+    """
+    last: Check | None = getattr(op, "last_check", None)
+    return Card(
+        name=op.qualname,
+        signature=str(op.schema).partition("(")[1] + str(op.schema).partition("(")[2],
+        slots=tuple(_slots(op)),
+        history=tuple(_history(op, v) for v in op.versions[1:]),
+        check=last,
+        code=tuple(_code(op)),
+        doc=op.doc,
+        notes=op.notes,
+        opened=_opened(op, last),
+    )
+
+
+def _slots(op: Op) -> list[SlotRow]:
+    rows = []
+    devices = sorted({d for s, d in op.slots if s == "forward"}) or [""]
+    for device in devices:
+        rows.append(_row(op, f"forward {device}".strip(), op.runs("forward", device), "reference"))
+    if op.schema.tensors:
+        devices = sorted({d for s, d in op.slots if s == "backward"})
+        for device in devices:
+            rows.append(_row(op, f"backward {device}", op.runs("backward", device), "reference's vjp"))
+        if not devices:
+            rows.append(SlotRow("backward", _gradient_source(op), ok=True))
+    return rows
+
+
+def _gradient_source(op: Op) -> str:
+    if op.definition.backward is not None:
+        return "@op.backward, in Python"
+    if op.differentiable:
+        return "reference's vjp"
+    if op.random:
+        return "none: the reference is random"
+    if op.reference is None:
+        return "none: there is no reference"
+    return "none: values are judged by @compare" if op.compare_function else "none"
+
+
+def _row(op: Op, slot: str, version: Version, otherwise: str) -> SlotRow:
+    if not version.number:
+        return SlotRow(slot, otherwise)
+    return SlotRow(
+        slot,
+        f"v{version.number}",
+        version.how,
+        agrees=agreement(version.trial),
+        ok=version.trial is None or version.trial.ok,
+        time_us=version.rough_us,
+        resources=_resources(op, version),
+    )
+
+
+def _resources(op: Op, version: Version) -> str:
+    left_out = getattr(version.kernel, "left_out", ())
+    return f"grad of {', '.join(left_out)}: reference's vjp" if left_out else ""
+
+
+def agreement(trial: Trial | None) -> str:
+    """`18 of 18`, or nothing where nothing was compared."""
+    judged = [o for o in trial.outcomes if o.status != "skip"] if trial is not None else []
+    return f"{sum(o.status == 'agree' for o in judged)} of {len(judged)}" if judged else ""
+
+
+def _history(op: Op, version: Version) -> HistoryRow:
+    installed = op.slots.get((version.slot, version.device))
+    now = installed is not None and installed.number == version.number
+    return HistoryRow(
+        version.number,
+        f"{version.slot} {version.device}".strip(),
+        version.how,
+        "installed" if now else "refused" if version.refused else "former",
+        version.seconds,
+        agreement(version.trial),
+        version.title,
+        version.refused,
+    )
+
+
+def _code(op: Op) -> list[tuple[str, str, str]]:
+    import inspect
+
+    found = []
+    for (slot, device), v in sorted(op.slots.items()):
+        if v.source is not None:
+            found.append((f"{slot} {device} v{v.number}", v.source.language, v.source.text))
+    if op.reference is not None:
+        try:
+            found.append(("reference", "python", inspect.getsource(op.reference)))
+        except (OSError, TypeError):
+            pass  # defined by exec or at a prompt: there is no text to show
+    return found
+
+
+def _opened(op: Op, last: Check | None) -> str:
+    if last is not None and not last.ok:
+        return "Check"
+    newest = op.versions[-1]
+    return "History" if newest.refused else "Check" if last is not None else "Code"

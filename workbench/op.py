@@ -1,0 +1,421 @@
+"""`Op`: a live operator, the only object that changes. And `wb.op`, which makes one.
+
+An `Op` holds what belongs together: the reference, the cases, the versions of each slot, the names registered with
+torch. How a cell becomes a version is in `install`; how an op is checked is in `check`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+
+import torch
+
+from . import register, schema
+from .case import Case, learn, make
+from .errors import SchemaError, WorkbenchError
+from .reference import Definition, flat
+from .schema import Schema
+from .source import Source
+from .version import Version
+
+_ops: dict[str, Op] = {}
+ops: Mapping[str, Op] = MappingProxyType(_ops)
+
+LEARNT_AT_MOST = 8  # calls that an op without cases remembers the shapes of
+
+
+class Op:
+    """An operator of your own: call it, check it, replace a slot of it with a cell.
+
+    >>> @wb.op("lab::scale")
+    ... def scale(x: Tensor, k: float = 2.0) -> Tensor:
+    ...     return x * k
+    >>> scale(torch.ones(2))
+    tensor([2., 2.])
+    >>> torch.ops.lab.scale(torch.ones(2), 3.0)
+    tensor([3., 3.])
+
+    `schema`, `torch_op` (the `torch.ops` entry), `reference`, `slots` (what runs where) and `versions` (every build,
+    refused ones too; number 0 is the reference) are there to be read.
+    """
+
+    public_op: torch._ops.OpOverload
+    forward_op: torch._ops.OpOverload
+    backward_op: torch._ops.OpOverload | None = None
+
+    def __new__(cls, *_: object) -> Op:
+        # A class of its own for each op: its `__call__` is then the generated entry itself, with nothing in between.
+        return object.__new__(type("Op", (Op,), {"__module__": __name__}))
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.doc = ""
+        self._versions: list[Version] = []
+        self._slots: dict[tuple[str, str], Version] = {}
+        self._cases: tuple[Case, ...] | None = None
+        self._learnt: dict[tuple, Case] = {}
+        self._case_recipe: tuple | None = None
+        self._dismissed: list[str] = []
+        self._register()
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def schema(self) -> Schema:
+        return self.definition.schema
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+    @property
+    def qualname(self) -> str:
+        return self.schema.qualname
+
+    @property
+    def torch_op(self) -> torch._ops.OpOverload:
+        return self.public_op
+
+    @property
+    def reference(self) -> Callable | None:
+        return self.definition.reference
+
+    @property
+    def slots(self) -> Mapping[tuple[str, str], Version]:
+        """What fills each slot that is not the reference: `{("forward", "cpu"): v3}`."""
+        return MappingProxyType(self._slots)
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        return tuple(self._versions)
+
+    @property
+    def random(self) -> bool:
+        """Was the reference seen to draw from torch's generator?"""
+        return self.definition.is_random
+
+    @property
+    def compare_function(self) -> Callable | None:
+        return self.definition.compare
+
+    @property
+    def differentiable(self) -> bool:
+        """Is there a gradient: the reference's vjp, `@op.backward`, or a backward cell?"""
+        d = self.definition
+        if not d.schema.tensors or not (d.schema.outputs or d.schema.mutated):
+            return False
+        if d.backward is not None or any(slot == "backward" for slot, _ in self._slots):
+            return True
+        hidden = d.compare is not None and bool(self._slots)
+        return d.reference is not None and not d.is_random and not hidden
+
+    def runs(self, slot: str = "forward", device: str = "cpu") -> Version:
+        """The version in a slot: a kernel's, or number 0."""
+        return self._slots.get((slot, device), self._versions[0])
+
+    def still(self, slot: str, device: str) -> str:
+        """What runs in a slot, as a refusal says it: `v6`, or `the reference`."""
+        number = self.runs(slot, device).number
+        if number:
+            return f"v{number}"
+        return "the reference" if self.reference is not None else "nothing"
+
+    # ------------------------------------------------------------ decorators
+
+    def cases(self, function: Callable | None = None, *, dtypes: object = (torch.float32,)) -> Callable:
+        """The cases of this op, from a generator that takes the tensor maker `t`.
+
+        >>> @rmsnorm.cases(dtypes=(torch.float32, torch.bfloat16))
+        ... def _(t):
+        ...     yield t(4, 128), t(128)
+        ...     yield wb.case("odd", t(5, 123), t(123))
+
+        What `t` makes without a dtype is made in each of `dtypes`. Installed kernels are judged again.
+        """
+        if function is None:
+            return lambda f: self.cases(f, dtypes=dtypes)
+        self._cases = make(function, self.schema, dtypes)
+        self._judge_again()
+        return function
+
+    def kernel(self, device: str) -> Callable:
+        """A Python function as the forward of one device; it returns the outputs, then what the op saves.
+
+        >>> @rmsnorm.kernel("cpu")
+        ... def _(x, w, eps=1e-6):
+        ...     return torch.nn.functional.rms_norm(x, w.shape, w, eps)
+        """
+        from . import install
+
+        return lambda function: install.python_kernel(self, function, device)
+
+    def backward(self, function: Callable) -> Callable:
+        """A backward in Python. It takes what it names: arguments, outputs, saved tensors, `grad_` of each output.
+
+        >>> @scale.backward
+        ... def _(grad_out, k):
+        ...     return grad_out * k
+
+        It returns one gradient (or None) per floating-point tensor argument, in their order.
+        """
+        known = [a.name for a in self.schema.arguments] + list(self.schema.outputs) + list(self.schema.saves)
+        known += [f"grad_{n}" for n in (*self.schema.outputs, *self.schema.mutated)]
+        schema.named("backward", list(inspect.signature(function).parameters), tuple(known), self.qualname)
+        self.definition.backward = function
+        self._changed()
+        return function
+
+    def fake(self, function: Callable) -> Callable:
+        """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell."""
+        self.definition.fake = function
+        self._changed()
+        return function
+
+    def vmap(self, function: Callable) -> Callable:
+        """A batching rule, as `torch.library.register_vmap` takes it: `(info, in_dims, *args)`."""
+        self.definition.vmap = function
+        self._changed()
+        return function
+
+    def compare(self, function: Callable) -> Callable:
+        """What is compared where several answers are right: arguments and outputs in, tensors out.
+
+        >>> @topk.compare
+        ... def _(x, k, values, indices):
+        ...     return values, x.gather(-1, indices)
+        """
+        self.definition.compare = function
+        self._judge_again()
+        return function
+
+    # ------------------------------------------------------------ verbs
+
+    def check(self, level: str = "quick"):
+        """Check what is installed: agreement with the reference, torch's opcheck, gradients, compiled against eager.
+
+        >>> rmsnorm.check().ok
+        True
+        """
+        from .check import quick
+
+        report = quick.check(self, level)
+        self.last_check = report
+        return report
+
+    def restore(self, version: int | Version):
+        """Put a former version back into its slot; 0 puts the reference back everywhere.
+
+        >>> rmsnorm.restore(2)
+        """
+        from . import install
+
+        return install.restore(self, version if isinstance(version, int) else version.number)
+
+    def case_list(self, *, bench: bool = False) -> tuple[Case, ...]:
+        """The cases to judge by: the op's own, or what its calls so far looked like; `bench=True` for all."""
+        found = self._cases if self._cases is not None else tuple(self._learnt.values())
+        return found if bench else tuple(c for c in found if not c.bench)
+
+    @property
+    def has_cases(self) -> bool:
+        return self._cases is not None
+
+    # ------------------------------------------------------------ how it shows
+
+    def __repr__(self) -> str:
+        filled = ", ".join(f"{slot} {device} v{v.number}" for (slot, device), v in self._slots.items())
+        return f"<{self.schema} | {filled or 'reference'}>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        from . import describe, show
+
+        return show.bundle(describe.card(self), restore=self.restore)
+
+    def __reduce__(self):
+        return (by_name, (self.qualname,))
+
+    def __copy__(self) -> Op:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Op:
+        return self
+
+    # ------------------------------------------------------------ inside
+
+    def _register(self) -> None:
+        self.registration = register.Registration(self, self.definition)
+        type(self).__call__ = register.entry(self.registration)
+        self.__doc__ = self.doc or None
+        self.__signature__ = self.schema.signature
+        self.definition.forward_is_kernel = lambda device: ("forward", device) in self._slots
+        self.definition.on_call = self._learn
+        self.registration.forget_traces()
+        zero = Version(0, "forward", "", "python", call=_call_version)
+        self._versions = self._versions or [zero]
+
+    def _redefine(self, definition: Definition, doc: str) -> None:
+        """The op's own cell was run again: same schema keeps the slots, another one starts afresh."""
+        self.doc = doc
+        former = self.definition
+        if str(former.schema) == str(definition.schema) and former.schema.saves == definition.schema.saves:
+            for part in ("reference", "fake", "backward", "vmap", "compare", "gradient_flags", "is_random"):
+                setattr(former, part, getattr(definition, part))
+            former.schema = definition.schema
+            self._learnt.clear()
+            self._changed()
+            self._judge_again()
+            return
+        for kernel in {id(v.kernel): v.kernel for v in self._slots.values() if v.kernel is not None}.values():
+            kernel.remove(self.registration)
+        self._dismissed = [f"v{v.number} ({s} {d}): the schema changed" for (s, d), v in self._slots.items()]
+        self._slots.clear()
+        self.registration.destroy()
+        self.definition = definition
+        self._cases, self._learnt = None, {}
+        self._register()
+
+    def _changed(self) -> None:
+        """Something that compiled callers took from this op is another now."""
+        self.registration.forget_traces()
+
+    def _learn(self, args: tuple, kwargs: dict) -> None:
+        """An op without cases remembers what its reference was called with: shapes and dtypes, no data."""
+        if self._cases is not None or len(self._learnt) >= LEARNT_AT_MOST:
+            return
+        tensors = flat([*args, *kwargs.values()])
+        key = tuple((t.shape, t.dtype) for t in tensors)
+        if key not in self._learnt and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
+            self._learnt[key] = learn(args, kwargs, self.schema)
+
+    def _judge_again(self) -> None:
+        """The reference or the cases changed: kernels that now differ are taken out, and named."""
+        if not self._slots:
+            return
+        from . import install
+
+        install.judge_again(self)
+
+    def _next_number(self) -> int:
+        return len(self._versions)
+
+    def _record(self, version: Version) -> Version:
+        version = replace(version, call=_call_version_of(self))
+        self._versions.append(version)
+        return version
+
+
+def _call_version(version: Version, args: tuple, kwargs: dict) -> object:
+    raise WorkbenchError("this version belongs to no op any more")
+
+
+def _call_version_of(op: Op) -> Callable:
+    def call(version: Version, args: tuple, kwargs: dict) -> object:
+        from . import install
+
+        return install.call_version(op, version, args, kwargs)
+
+    return call
+
+
+def op(
+    name: str,
+    *,
+    mutates: str | Iterable[str] = (),
+    returns: str | Iterable[str] = (),
+    saves: str | Iterable[str] = (),
+) -> Callable[[Callable], Op] | Op:
+    """Make an op from a function in plain PyTorch: its reference.
+
+    >>> @wb.op("lab::rmsnorm", returns="y", saves="rstd")
+    ... def rmsnorm(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
+    ...     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+    The schema comes from the annotations. `mutates` names the arguments that the function writes to (it then returns
+    None), `returns` names the outputs, `saves` names tensors that a forward cell makes for backward. The op is at
+    once complete: `torch.ops.lab.rmsnorm`, a fake, gradients (the reference's vjp), `torch.compile`, vmap.
+
+    With a whole schema string it gives an op without a reference, to be filled by cells:
+
+    >>> f = wb.op("lab::f(Tensor x, float b=1.0) -> Tensor")
+
+    Run again, it replaces the op of that name in place. Raises SchemaError for a name or annotation that no op can
+    have; what was there before stays.
+    """
+    if "(" in name:
+        return define(Definition(schema.parse(name, returns=returns, saves=saves)))
+
+    def decorate(function: Callable) -> Op:
+        if isinstance(function, Op):
+            raise SchemaError(f"{name}: the function under wb.op is an op already ({function.qualname})")
+        found = schema.from_function(function, name, mutates=mutates, returns=returns, saves=saves)
+        return define(Definition(found, function), inspect.getdoc(function) or "")
+
+    schema.split_name(name)
+    return decorate
+
+
+def define(definition: Definition, doc: str = "") -> Op:
+    """The op of that name, new or made again in place."""
+    from .trial import worker
+
+    worker().warm()
+    known = _ops.get(definition.schema.qualname)
+    if known is not None:
+        known._redefine(definition, doc)
+        return known
+    made = Op(definition)
+    made.doc = doc
+    made.__doc__ = doc or None
+    _ops[definition.schema.qualname] = made
+    return made
+
+
+def by_name(qualname: str) -> Op:
+    """The live op of that name; what a pickled handle becomes."""
+    try:
+        return _ops[qualname]
+    except KeyError:
+        raise SchemaError(
+            f"no op {qualname!r} in this process; run the cell that defines it, or import its package"
+        ) from None
+
+
+def find(target: str | Op) -> tuple[Op | None, str, str]:
+    """A cell's target as (op or None, qualified name, slot): an Op, `name`, `ns::name`, either with `.backward`.
+
+    A bare name is looked up among all namespaces; one that no op bears is new, in the namespace `lab`.
+    """
+    if isinstance(target, Op):
+        return target, target.qualname, "forward"
+    name, dot, slot = str(target).strip().partition(".")
+    slot = slot or "forward"
+    if slot not in ("forward", "backward") or not name:
+        raise SchemaError(f"{target!r} is no target: write an op's name, or name.backward")
+    if "::" in name:
+        schema.split_name(name)
+        return _ops.get(name), name, slot
+    found = [o for o in _ops.values() if o.name == name]
+    if len(found) > 1:
+        raise SchemaError(f"{name!r} could be {' or '.join(sorted(o.qualname for o in found))}; write one of these")
+    qualname = found[0].qualname if found else f"lab::{name}"
+    schema.split_name(qualname)
+    return (found[0] if found else None), qualname, slot
+
+
+@contextmanager
+def keeping(op_: Op | None, slot: str, device: str):
+    """Adds to any error what is still installed: the last words of every refusal."""
+    try:
+        yield
+    except WorkbenchError as error:
+        if not error.still and op_ is not None:
+            error.still = f"{op_.name} {slot} still runs {op_.still(slot, device)}"
+        raise
+
+
+def source_of(text: str, language: str, file: str | None, path: str) -> Source:
+    return Source(text, language, file or "cell", 1 if file else 2, path)

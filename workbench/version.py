@@ -1,0 +1,51 @@
+"""A version: one build of one slot, with its number and how its trial went.
+
+Not a sixth noun with a life of its own: it is the entry under which an `Op` keeps a `Build`, so that a build can be
+restored, compared, or called although it was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .report import Trial
+from .source import Source
+
+LANGUAGES = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
+
+
+@dataclass(frozen=True)
+class Version:
+    """Number `number` of an op; `op.versions[number]`. Number 0 is the reference.
+
+    >>> rmsnorm.versions[-1](x, w)        # the newest build, in the worker if it is not installed
+    """
+
+    number: int
+    slot: str  # "forward" or "backward"
+    device: str  # "cpu", "cuda", "" for any
+    language: str  # "python", "cpp", "cuda", "triton"
+    tier: str = ""
+    source: Source | None = None
+    title: str = ""
+    trial: Trial | None = None
+    seconds: float = 0.0
+    refused: str = ""  # one sentence; "" when it was installed
+    kernel: object = field(default=None, repr=False)
+    call: Callable = field(default=None, repr=False)
+    rough_us: float = 0.0
+    rough_case: str = ""
+
+    @property
+    def how(self) -> str:
+        """`raw C++`, `reference`."""
+        return f"{self.tier} {LANGUAGES[self.language]}".strip() if self.number else "reference"
+
+    def __call__(self, *args, **kwargs):
+        """Run this version: as the op does if it is installed, else in the worker, where it can hurt nobody."""
+        return self.call(self, args, kwargs)
+
+    def __str__(self) -> str:
+        state = f"refused: {self.refused}" if self.refused else "agreed" if self.trial and self.trial.ok else ""
+        return f"v{self.number} {self.slot} {self.device} {self.how} {state}".strip()
