@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -16,16 +19,16 @@ PACKAGE = ROOT / "workbench"
 FLOORS = (
     ("errors",),
     ("settings", "schema", "source", "report"),
-    ("case", "directives", "entry", "reference", "toolchain"),
+    ("inputs", "case", "version", "directives", "entry", "reference", "toolchain"),
     ("build",),
     ("trial",),
-    ("register", "gradient"),
+    ("register", "gradient", "pullback"),
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("op",),
-    ("load", "cells", "magic", "cli"),
+    ("op", "install", "describe"),
+    ("cells", "load", "magic", "cli"),
     ("__init__", "__main__"),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
@@ -42,15 +45,15 @@ ONLY = {
 }
 LAZY = ("IPython", "ipywidgets", "tree_sitter", "tree_sitter_cpp", "tree_sitter_cuda", "matplotlib", "jinja2",
         "triton", "cuda", "tqdm", "filelock", "platformdirs")  # fmt: skip
+# Whoever has no Library cannot define on it; `define` and `impl` count when they are torch.library's own.
 REGISTRATION = frozenset({
-    "Library", "define", "impl", "custom_op", "triton_op", "register_fake", "register_autograd", "register_autocast",
-    "register_kernel", "register_torch_dispatch", "register_vmap", "impl_abstract", "fallthrough_kernel",
+    "Library", "custom_op", "triton_op", "register_fake", "register_autograd", "register_autocast", "register_kernel",
+    "register_torch_dispatch", "register_vmap", "impl_abstract", "torch.library.define", "torch.library.impl",
 })  # fmt: skip
 MAY_REGISTER = {
     "register": "the one module that gives names to torch",
     "trial": "its child is another process, in which nothing of the notebook's is registered",
 }
-MAY_READ_ENVIRONMENT = ("settings",)
 
 FILE_LINES, FUNCTION_LINES = 300, 50
 LONGER: dict[str, str] = {}  # "workbench/file.py" or "workbench/file.py:function" -> the reason
@@ -170,15 +173,20 @@ def test_only_one_room_imports(package):
     assert not wrong, f"only {', '.join(ONLY[package])} may import {package}:\n" + "\n".join(wrong)
 
 
-def test_heavy_packages_are_imported_inside_functions():
-    """`import workbench` must stay quick; `magic` may import IPython, since only IPython loads it."""
-    wrong = [
-        f"{where(p, line)} imports {name}"
-        for p in files()
-        for name, line, inside in imports(p)
-        if name.split(".")[0] in LAZY and not inside and not (room(p) == "magic" and name.startswith("IPython"))
-    ]
-    assert not wrong, "\n".join(wrong)
+def test_import_is_light(tmp_path):
+    """`import workbench` after `import torch` loads none of the heavy packages, and makes no file."""
+    program = f"""if True:
+        import sys, torch
+        before = set(sys.modules)
+        import workbench
+        print(sorted(n for n in set({LAZY!r}) if n in sys.modules and n not in before))
+    """
+    environment = {**os.environ, "WORKBENCH_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert not (tmp_path / "cache").exists()
 
 
 def test_only_register_gives_names_to_torch():
@@ -193,20 +201,60 @@ def test_only_register_gives_names_to_torch():
 
 
 def called(node: ast.Call) -> str:
-    function = node.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    """What is called: the whole of `torch.library.define`, the last name of anything else."""
+    text = ast.unparse(node.func)
+    return text if text in REGISTRATION else text.rpartition(".")[2]
 
 
 def test_one_module_reads_the_environment():
-    wrong = [
-        where(p, node.lineno)
-        for p in files()
-        if room(p) not in MAY_READ_ENVIRONMENT
-        for node in ast.walk(tree(p))
-        if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv", "putenv"})
-        or (isinstance(node, ast.ImportFrom) and node.module == "os" and "environ" in {a.name for a in node.names})
-    ]
+    wrong = [where(p, line) for p in files() if room(p) != "settings" for line in environment_reads(tree(p))]
     assert not wrong, "only settings.py may read the environment:\n" + "\n".join(wrong)
+
+
+def environment_reads(module_: ast.Module) -> list[int]:
+    """Lines that read a variable. Handing the whole environment to a child, or setting a variable there, is none."""
+    harmless = {
+        id(part)
+        for node in ast.walk(module_)
+        for part in (
+            ([node.value] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else [])
+            + (
+                [v for k, v in zip(node.keys, node.values, strict=True) if k is None]
+                if isinstance(node, ast.Dict)
+                else []
+            )
+            + (node.args if isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" else [])
+            + ([node.func.value] if isinstance(node, ast.Call) and called(node) in {"clear", "update"} else [])
+        )
+    }
+    return [
+        node.lineno
+        for node in ast.walk(module_)
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in {"environ", "environb", "getenv"}
+            and id(node) not in harmless
+        )
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "os"
+            and {"environ", "getenv"} & {a.name for a in node.names}
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("import os\nos.environ['A']", [2]),
+        ("import os\nos.environ.get('A')\nos.getenv('B')", [2, 3]),
+        ("import os\n'A' in os.environ", [2]),
+        ("from os import environ", [1]),
+        ("import os\nos.environ['A'] = '1'\nf(env={**os.environ})\ndict(os.environ)\nos.environ.clear()", []),
+    ],
+)
+def test_reading_the_environment_is_noticed(text, lines):
+    assert environment_reads(ast.parse(text)) == lines
 
 
 def test_directives_are_never_evaluated_as_code():
