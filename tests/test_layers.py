@@ -213,34 +213,21 @@ def test_one_module_reads_the_environment():
 
 def environment_reads(module_: ast.Module) -> list[int]:
     """Lines that read a variable. Handing the whole environment to a child, or setting a variable there, is none."""
-    harmless = {
-        id(part)
-        for node in ast.walk(module_)
-        for part in (
-            ([node.value] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else [])
-            + (
-                [v for k, v in zip(node.keys, node.values, strict=True) if k is None]
-                if isinstance(node, ast.Dict)
-                else []
-            )
-            + (node.args if isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" else [])
-            + ([node.func.value] if isinstance(node, ast.Call) and called(node) in {"clear", "update"} else [])
-        )
-    }
-    return [
-        node.lineno
-        for node in ast.walk(module_)
-        if (
-            isinstance(node, ast.Attribute)
-            and node.attr in {"environ", "environb", "getenv"}
-            and id(node) not in harmless
-        )
-        or (
-            isinstance(node, ast.ImportFrom)
-            and node.module == "os"
-            and {"environ", "getenv"} & {a.name for a in node.names}
-        )
-    ]
+    names, harmless, lines = {"environ", "environb", "getenv"}, set(), []
+    for node in ast.walk(module_):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):  # os.environ["A"] = ...
+            harmless.add(node.value)
+        elif isinstance(node, ast.Dict):  # {**os.environ}
+            harmless.update(v for k, v in zip(node.keys, node.values, strict=True) if k is None)
+        elif isinstance(node, ast.Call) and called(node) == "dict":  # dict(os.environ)
+            harmless.update(node.args)
+        elif isinstance(node, ast.Call) and called(node) in {"clear", "update"}:  # os.environ.clear()
+            harmless.add(node.func.value)
+        elif isinstance(node, ast.ImportFrom) and node.module == "os" and names & {a.name for a in node.names}:
+            lines.append(node.lineno)
+        elif isinstance(node, ast.Attribute) and node.attr in names and node not in harmless:
+            lines.append(node.lineno)
+    return sorted(lines)
 
 
 @pytest.mark.parametrize(
