@@ -221,7 +221,9 @@ def environment_reads(module_: ast.Module) -> list[int]:
             harmless.update(v for k, v in zip(node.keys, node.values, strict=True) if k is None)
         elif isinstance(node, ast.Call) and called(node) == "dict":  # dict(os.environ)
             harmless.update(node.args)
-        elif isinstance(node, ast.Call) and called(node) in {"clear", "update"}:  # os.environ.clear()
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("environ.clear", "environ.update")
+        ):  # os.environ.clear()
             harmless.add(node.func.value)
         elif isinstance(node, ast.ImportFrom) and node.module == "os" and names & {a.name for a in node.names}:
             lines.append(node.lineno)
