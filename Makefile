@@ -22,7 +22,7 @@ tour: $(READY)  ## Run the tour notebook here, with a summary; writes out/01_tou
 	@$(BIN)/python tools/tour.py
 
 lab: $(READY)  ## Open the tour in JupyterLab
-	@$(BIN)/python -m jupyter lab $(ROOT) notebooks/01_tour.ipynb
+	@$(BIN)/python -m jupyter lab $(ROOT) $(ARGS) notebooks/01_tour.ipynb
 
 test: $(READY)  ## Run all tests; ARGS="-m 'not slow'" leaves out the slow ones
 	@$(BIN)/python -m pytest $(ARGS)
