@@ -1,0 +1,95 @@
+"""Which store builds go to: the one in the cache folder or, when that cannot be written to, a temporary one."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from .. import settings
+from ..errors import Diagnostic, ToolchainError
+from .result import Build, Made
+from .store import LIMIT_BYTES, Store, Unwritable
+
+_stores: dict[tuple[Path, str], Store] = {}
+_instead: dict[Path, Path] = {}  # a cache folder that cannot be written to, and the temporary one used for it
+_mutex = threading.Lock()
+
+
+def store(shelf: str = "", *, limit_bytes: int = LIMIT_BYTES, verify: bool = True) -> Store:
+    """The store that is in use now. `shelf` names a separate one beside it, with a limit of its own."""
+    return _store(settings.cache_dir(), shelf, limit_bytes, verify)
+
+
+def _store(root: Path, shelf: str, limit_bytes: int = LIMIT_BYTES, verify: bool = True) -> Store:
+    with _mutex:
+        place = root, shelf
+        if place not in _stores:
+            _stores[place] = Store(root / shelf if shelf else root, limit_bytes=limit_bytes, verify=verify)
+        return _stores[place]
+
+
+def build(key: str, make: Callable[[Path], Made], labels: tuple[str, ...] = ()) -> Build:
+    """`Store.build` in the cache folder. When that cannot be written to, in a temporary folder that lasts as long as
+    this process; the first such build carries a note that says so.
+
+    Raises BuildError from `make`, ToolchainError when others can write to the cache or no folder can be used at all.
+    """
+    root = settings.cache_dir()
+    if root not in _instead:
+        try:
+            return _store(root, "").build(key, make, labels)
+        except Unwritable as error:
+            note = _use_instead(root, error.__cause__)
+            return _with_note(_build_instead(root, key, make, labels), note)
+    return _store(root, "").find(key, labels) or _build_instead(root, key, make, labels)
+
+
+def _build_instead(root: Path, key: str, make: Callable[[Path], Made], labels: tuple[str, ...]) -> Build:
+    try:
+        return _store(_instead[root], "").build(key, make, labels)
+    except Unwritable as error:
+        raise ToolchainError(
+            f"there is no room to build in: neither the cache {root} nor {_instead[root]} can be written to "
+            f"({_reason(error.__cause__)}). Set WORKBENCH_CACHE to a folder with free space"
+        ) from error
+
+
+def _use_instead(root: Path, cause: BaseException | None) -> Diagnostic:
+    try:
+        made = Path(tempfile.mkdtemp(prefix="workbench-"))
+    except OSError as error:
+        raise ToolchainError(
+            f"there is no room to build in: the cache {root} cannot be written to ({_reason(cause)}), "
+            f"and there is no temporary folder ({_reason(error)}). Set WORKBENCH_CACHE to a folder with free space"
+        ) from error
+    _instead[root] = made
+    atexit.register(_remove, made, os.getpid())
+    return Diagnostic(
+        str(root), 0, 0, "note",
+        f"the cache cannot be written to ({_reason(cause)}): builds go to {made} and are lost when this process ends. "
+        "Set WORKBENCH_CACHE to a folder that can be written to",
+    )  # fmt: skip
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked worker leaves it to its parent
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reason(error: BaseException | None) -> str:
+    if not isinstance(error, OSError):
+        return "unknown"
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}"
+
+
+def _with_note(build: Build, note: Diagnostic) -> Build:
+    return replace(build, diagnostics=(*build.diagnostics, note))

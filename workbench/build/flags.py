@@ -1,0 +1,93 @@
+"""Command lines of the C++ compiler, as pure functions: which flags a kind of text gets, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import settings, toolchain
+from ..toolchain import Compiler
+
+# The user's own flags come later, and win.
+ALWAYS = ("-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-pipe", "-ftabstop=1", "-fdiagnostics-color=never")
+GCC_ONLY = ("-fno-gnu-unique",)  # a unique symbol would keep the first version of a re-run cell alive for all
+STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # 2.11, the oldest torch that is supported
+LIBRARY = ("-l", "-L", "-Wl,", "-Xlinker")
+WITH_VALUE = {"-I", "-iquote", "-isystem", "-idirafter", "-D", "-U", "-L", "-l", "-Xlinker", "-include", "-x"}
+
+
+def compiling(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple[str, ...]:
+    """The flags that turn a text of that kind ("body" or "launcher") into an object, the user's `flags` last.
+
+    >>> compiling(gcc, "body", ("-O3", "-lm"))[-2:]
+    ('-fno-gnu-unique', '-O3')
+    """
+    made = [*ALWAYS, *(GCC_ONLY if compiler.family == "gcc" else ())]
+    if kind == "launcher":
+        made.append(STABLE_ABI)
+        for folder in toolchain.torch().include:
+            made += ["-isystem", folder]
+    return (*made, *(word for words in _units(flags) if not _links(words) for word in words))
+
+
+def linking(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple[str, ...]:
+    """What follows the text on the command line: libraries, the user's last.
+
+    An undefined name is an error here, where the compiler's message names it, and not when the object is loaded.
+    """
+    made = [f"-fuse-ld={compiler.linker}"] if compiler.linker else []
+    made.append("-Wl,-z,defs")
+    if kind == "launcher":
+        lib = toolchain.torch().lib
+        made += [f"-L{lib}", f"-Wl,-rpath,{lib}", "-ltorch_cpu", "-lc10"]
+    return (*made, *(word for words in _units(flags) if _links(words) for word in words))
+
+
+def folders(flags: Sequence[str], options: Sequence[str] = ("-I", "-iquote", "-isystem")) -> tuple[str, ...]:
+    """The folders that `flags` name for headers: `("-Iinclude", "-I", "b")` gives `("include", "b")`."""
+    found = []
+    for words in _units(flags):
+        option = next((o for o in options if words[0].startswith(o)), None)
+        if option:
+            found.append(words[1] if len(words) > 1 else words[0].removeprefix(option))
+    return tuple(f for f in found if f)
+
+
+def that_matter_to_a_precompiled_header(flags: Sequence[str]) -> tuple[str, ...]:
+    """All but search paths, libraries and -D: with g++ 12 a different -O or -std drops it or crashes the compiler."""
+    kept = []
+    for words in _units(flags):
+        if not _links(words) and not words[0].startswith(("-I", "-i", "-D", "-U", "-W")):
+            kept += words
+    return tuple(kept)
+
+
+def identity(compiler: Compiler, kind: str, flags: Sequence[str]) -> dict[str, object]:
+    """For keys: everything besides texts that changes what such a compiler run makes."""
+    parts: dict[str, object] = {
+        "kind": kind,
+        "compiler": compiler.identity,
+        "system": toolchain.system(),
+        "compiling": compiling(compiler, kind, flags),
+        "linking": linking(compiler, kind, flags),
+        "search": settings.search_paths(),
+    }
+    if any(flag.endswith("=native") for flag in flags):
+        parts["processor"] = toolchain.processor()
+    if kind == "launcher":
+        torch = toolchain.torch()
+        parts["torch"] = (torch.version, torch.revision, torch.lib)
+    return parts
+
+
+def _units(flags: Sequence[str]) -> list[tuple[str, ...]]:
+    """Flags with their values: `["-I", "a", "-O3"]` gives `[("-I", "a"), ("-O3",)]`."""
+    units, rest = [], list(flags)
+    while rest:
+        count = 2 if rest[0] in WITH_VALUE and len(rest) > 1 else 1
+        units.append(tuple(rest[:count]))
+        del rest[:count]
+    return units
+
+
+def _links(words: tuple[str, ...]) -> bool:
+    return words[0].startswith(LIBRARY) or words[0].endswith((".a", ".so", ".o"))

@@ -1,0 +1,49 @@
+"""Which headers of the user a text includes, found without a compiler: their text belongs in the key."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+
+
+def digests(text: str, quoted: Sequence[str], angled: Sequence[str] = ()) -> dict[str, str]:
+    """The path of every header that `text` includes, directly or not, and the sha256 of its text.
+
+    >>> digests('#include "warp.cuh"', ["/home/me"])
+    {'/home/me/warp.cuh': '5891b5b522d5df08...'}
+
+    `#include "x"` is looked up beside the header that says so and in `quoted`, then, as `#include <x>` is, in `angled`.
+    A header that is not there is left to the compiler's own message; those in no folder given here are the system's.
+    """
+    found: dict[str, str] = {}
+    waiting = [(name, form, "") for name, form in _included(text)]
+    while waiting:
+        name, form, beside = waiting.pop()
+        places = [beside, *quoted, *angled] if form == "quoted" else list(angled)
+        for folder in places:
+            path = os.path.normpath(os.path.join(folder, name)) if folder or os.path.isabs(name) else ""
+            if not path or not os.path.isfile(path):
+                continue
+            if path not in found:
+                status = os.stat(path)
+                digest, inner = _read(path, status.st_mtime_ns, status.st_size)
+                found[path] = digest
+                waiting += [(n, f, os.path.dirname(path)) for n, f in inner]
+            break
+    return found
+
+
+def _included(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple((quoted or angled, "quoted" if quoted else "angled") for quoted, angled in INCLUDE.findall(text))
+
+
+@functools.lru_cache(maxsize=512)
+def _read(path: str, mtime_ns: int, size: int) -> tuple[str, tuple[tuple[str, str], ...]]:
+    with open(path, "rb") as file:
+        content = file.read()
+    return hashlib.sha256(content).hexdigest(), _included(content.decode("utf-8", "replace"))

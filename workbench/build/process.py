@@ -1,0 +1,87 @@
+"""Running a compiler: its output by pipe, its whole process group ended on interrupt, time limit and exit."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import settings
+from ..errors import ToolchainError
+
+_running: dict[subprocess.Popen, int] = {}  # and the process that started it: a forked worker ends none of them
+
+
+@dataclass(frozen=True)
+class Finished:
+    """`code` is the exit status, negative for a signal; `log` is stdout and stderr together; `seconds` by the wall."""
+
+    code: int
+    log: str
+    seconds: float
+
+    @property
+    def signal(self) -> str:
+        """The name of the signal that ended it, "" when it ended by itself."""
+        try:
+            return signal.Signals(-self.code).name if self.code < 0 else ""
+        except ValueError:
+            return f"signal {-self.code}"
+
+
+def run(
+    command: Sequence[str], *, text: str = "", cwd: str, temporary: str, limit_s: float, background: bool = False
+) -> Finished:
+    """Run `command` with `text` on its standard input.
+
+    >>> run(["g++", "-x", "c++", "-c", "-o", "/tmp/x.o", "-"], text="int f();", cwd="/tmp", temporary="/tmp", limit_s=9)
+    Finished(code=0, log='', seconds=0.01)
+
+    `temporary` is where the command may leave files of its own; `background` gives it the lowest priority. Raises
+    ToolchainError when it cannot be started and TimeoutError after `limit_s`. Then, and on KeyboardInterrupt, every
+    process of its group is killed first.
+    """
+    nice = shutil.which("nice", path=settings.programs()) if background else None
+    began = time.perf_counter()
+    try:
+        child = subprocess.Popen(
+            [nice, "-n", "19", *command] if nice else list(command),
+            cwd=cwd, env=settings.compiler_environment(temporary), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from error
+    _running[child] = os.getpid()
+    try:
+        output, _ = child.communicate(text.encode("utf-8", "replace"), timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"{os.path.basename(command[0])} took more than {limit_s:g} s") from None
+    finally:
+        if child.returncode is None:  # interrupted, too slow, or anything else that is not its end
+            _kill(child)
+        _running.pop(child, None)
+    return Finished(child.returncode, output.decode("utf-8", "replace"), time.perf_counter() - began)
+
+
+def _kill(child: subprocess.Popen) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    for pipe in (child.stdin, child.stdout):
+        if pipe:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+@atexit.register
+def _kill_all() -> None:
+    for child, owner in list(_running.items()):
+        if child.returncode is None and owner == os.getpid():
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
