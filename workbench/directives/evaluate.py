@@ -36,8 +36,26 @@ def cdiv(a: Any, b: Any) -> Any:
 
 def next_power_of_2(n: Any) -> Any:
     if isinstance(n, torch.SymInt):  # a ladder of choices: a bit count has no symbolic form
-        return functools.reduce(lambda low, i: torch.sym_ite(n > 2**i, 2 ** (i + 1), low), range(40), 1)
+        return functools.reduce(lambda low, i: choose(n > 2**i, 2 ** (i + 1), low), range(40), 1)
     return 1 if n <= 1 else 1 << (int(n) - 1).bit_length()
+
+
+def choose(test: Any, then: Any, other: Any) -> Any:
+    """`then if test else other`, left open while `test` is symbolic; two dtypes cannot be left open."""
+    if not isinstance(test, torch.SymBool) or isinstance(then, torch.dtype):
+        return then if test else other
+    floats = isinstance(then, (float, torch.SymFloat)) or isinstance(other, (float, torch.SymFloat))
+    sides = (torch.sym_float(v) if floats else v for v in (then, other))
+    return torch.sym_ite(test, *(_symbolic(v, test) for v in sides))
+
+
+def _symbolic(value: Any, beside: torch.SymBool) -> Any:
+    """A plain number as the same number of torch's symbols, since sym_ite takes two of one type."""
+    if isinstance(value, bool):
+        return torch.SymBool(beside.node.wrap_bool(value))
+    if isinstance(value, int):
+        return torch.SymInt(beside.node.wrap_int(value))
+    return torch.SymFloat(beside.node.wrap_float(value)) if isinstance(value, float) else value
 
 
 def _sqrt(v: Any) -> Any:
@@ -224,7 +242,7 @@ class _Values:
     def _ifexp(self, node: ast.IfExp) -> Any:
         test = self.eval(node.test)
         if isinstance(test, torch.SymBool):
-            return torch.sym_ite(test, self.eval(node.body), self.eval(node.orelse))
+            return choose(test, self.eval(node.body), self.eval(node.orelse))
         return self.eval(node.body if test else node.orelse)
 
     def _compare(self, node: ast.Compare) -> Any:

@@ -92,6 +92,8 @@ def _after_maker(text: str) -> str:
 
 
 def _only(tree: ast.Module, shown: str, line: int) -> ast.stmt:
+    if not tree.body:
+        raise SchemaError(f"{shorten(shown)}: nothing follows it", line=line)
     if len(tree.body) != 1:
         raise SchemaError(f"{shorten(shown)}: one directive a line", line=line)
     return tree.body[0]

@@ -54,7 +54,7 @@ class Reader:
             self.assign(line, text)
 
     def require(self, line: int, text: str) -> None:
-        tree = parse_line(text, line, f"require {text}")
+        tree = parse_line(text, line, f"require {text}".strip())
         if not isinstance(tree, ast.Expr):
             raise SchemaError(f"require takes a condition, got {shorten(text)}; compare with ==", line=line)
         value = check(tree.value, self.scope, line)
@@ -63,7 +63,7 @@ class Reader:
         self.statements.append(Require(value, line))
 
     def tune(self, line: int, text: str) -> None:
-        tree = parse_line(text, line, f"tune {text}")
+        tree = parse_line(text, line, f"tune {text}".strip())
         if not isinstance(tree, ast.Assign) or len(tree.targets) != 1 or not isinstance(tree.targets[0], ast.Name):
             raise SchemaError(
                 f"tune needs a name and its values, as in 'tune BLOCK = 256, 128': got {shorten(text)}", line=line
@@ -138,15 +138,16 @@ class Reader:
     def unpack(self, line: int, text: str, target: ast.Tuple, tree: ast.expr) -> None:
         names = []
         for item in target.elts:
-            starred = isinstance(item, ast.Starred)
-            name = item.value if isinstance(item, ast.Starred) else item
-            if not isinstance(name, ast.Name):
+            plain = item.value if isinstance(item, ast.Starred) else item
+            if not isinstance(plain, ast.Name):
                 raise SchemaError(f"{shorten(text)}: only plain names can be unpacked into", line=line)
-            if starred and name.id != "_":
+            if item is not plain and plain.id != "_":
                 raise SchemaError(
-                    f"*{name.id}: a star drops sizes and is always '*_'; write x.shape[:-1] for them", line=line
+                    f"*{plain.id}: a star drops sizes and is always '*_'; write x.shape[:-1] for them", line=line
                 )
-            names.append(f"*{name.id}" if starred else name.id)
+            names.append(plain.id if item is plain else "*_")
+        if names.count("*_") > 1:
+            raise SchemaError(f"{shorten(text)}: one star a line", line=line)
         value = check(tree, self.scope, line)
         if value.kind is not Kind.INTS or isinstance(tree, ast.Tuple):
             raise SchemaError(f"{shorten(value.text)} has nothing to unpack: x.shape and x.stride() have", line=line)
@@ -240,9 +241,10 @@ class Reader:
 
 
 def _tuned(item: Any, name: str, scope: Scope, line: int) -> int | float:
-    value = check(item, Scope({}), line)
+    text = check(item, Scope({}), line).text
     negative = isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub)
     number = item.operand if negative else item
     if not is_number(number):
-        raise SchemaError(f"tune {name} lists numbers, got {shorten(value.text)}", line=line)
-    return -number.value if negative else number.value
+        raise SchemaError(f"tune {name} lists numbers, got {shorten(text)}", line=line)
+    value: Any = number.value
+    return -value if negative else value
