@@ -1,0 +1,114 @@
+"""The check of an op: agreement, torch's own expectations, gradients, compiled against eager. Cheapest first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ..case import Case
+from ..errors import WorkbenchError
+from ..report import Check, Row
+from . import agree
+from .cures import cure
+from .gradcheck import gradcheck
+from .gradients import pull
+from .remember import answer, gradient_answer
+from .sample import Checkable, Sample, call, guarded, size
+from .torchs import OPCHECKS, compiled, opcheck
+
+LEVELS = ("quick", "full")
+
+
+def check(op: Checkable, level: str = "quick", *, device: str | None = None) -> Check:
+    """Check what is installed for an op, on its cases.
+
+    >>> check(rmsnorm).rows[0]
+    Row(check='agreement', case='4x128 float32', status='pass', detail='agrees with the reference run in float64, ...')
+
+    Each row says what it proved, on what, and what it did not; a failed one what to do. Agreement is looked at on all
+    cases but those with `bench=True`, the rest on the smallest. `level="full"` adds gradcheck element by element.
+    """
+    if level not in LEVELS:
+        raise WorkbenchError(f"check(level={level!r}): the levels are {' and '.join(LEVELS)}")
+    start = time.perf_counter()
+    device = device or _device(op)
+    with _nothing_learnt(op):
+        cases = op.case_list()
+        if cases:
+            sample = Sample(op, min(cases, key=size), device, level)
+            rows = [guarded("agreement", c.label, lambda c=c: _agreement(op, c, device)) for c in cases]
+            rows += [opcheck(sample, *test) for test in OPCHECKS[:-1]]
+            rows += _gradients(sample, cases)
+            rows += [opcheck(sample, *OPCHECKS[-1])]
+            rows += [guarded("compiled = eager", sample.label, lambda: compiled(sample))]
+        else:
+            detail = "nothing was judged: the op has no cases and was never called; give it some with @op.cases"
+            rows = [Row("agreement", "", "skip", detail)]
+    return Check(op.qualname, tuple(rows), level, time.perf_counter() - start)
+
+
+def _agreement(op: Checkable, case: Case, device: str) -> Row:
+    if op.reference is None:
+        return Row("agreement", case.label, "skip", "not judged: the op has no reference to agree with")
+    if op.random and op.compare_function is None:
+        detail = "not judged: the reference draws random numbers; say with @op.compare what must be equal"
+        return Row("agreement", case.label, "skip", detail)
+    wanted = answer(op.reference, op.schema, case, op.compare_function, device=device)
+    if wanted.skipped:
+        return Row("agreement", case.label, "skip", f"not judged: {wanted.skipped}")
+    inputs = wanted.inputs()
+    with torch.no_grad():
+        returned = call(op, inputs)
+    outcome = agree.judge(agree.leaves(op.schema, inputs, returned), wanted)
+    if outcome.status != "agree":
+        return Row("agreement", case.label, "fail", outcome.detail, cure("agreement", outcome.detail))
+    what = "what compare makes of the results" if op.compare_function else "values, shapes, dtypes and strides"
+    by = "at its own tolerances" if case.atol is not None or case.rtol is not None else "of what is allowed"
+    detail = f"{what} agree with the reference run in float64, error {outcome.share:.2g} {by}"
+    return Row("agreement", case.label, "pass", f"{detail}; {outcome.detail}" if outcome.detail else detail)
+
+
+def _gradients(sample: Sample, cases: tuple[Case, ...]) -> list[Row]:
+    """The gradients against the reference's in each dtype of the smallest case, then gradcheck."""
+    op, label = sample.op, sample.label
+    reason = "the op draws random numbers" if op.random else ""
+    reason = reason or ("" if sample.takes_gradients else "nothing here takes a gradient")
+    if reason:
+        return [Row("gradients", label, "skip", f"not judged: {reason}")]
+    same = [c for c in cases if c.name == sample.case.name]
+    rows = [guarded("gradients", c.label, lambda c=c: _agreeing_gradients(op, c, sample.device)) for c in same]
+    return [*rows, guarded("gradcheck", label, lambda: gradcheck(sample))]
+
+
+def _agreeing_gradients(op: Checkable, case: Case, device: str) -> Row:
+    wanted = gradient_answer(op.reference, op.schema, case, device=device)
+    if wanted.skipped:
+        return Row("gradients", case.label, "skip", f"not judged: {wanted.skipped}")
+    outcome = agree.judge(pull(op, wanted), wanted)
+    if outcome.status != "agree":
+        return Row("gradients", case.label, "fail", outcome.detail, cure("gradients", outcome.detail))
+    names = ", ".join(o.name for o in wanted.outputs)
+    detail = f"{names}: as the reference's vjp in float64, error {outcome.share:.2g} of what is allowed"
+    return Row("gradients", case.label, "pass", f"{detail}; second derivatives were not tried")
+
+
+def _device(op: Checkable) -> str:
+    on_gpu = any("cuda" in key for key in getattr(op, "slots", {}))
+    return "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def _nothing_learnt(op: Checkable) -> Iterator[None]:
+    """An op without cases learns shapes from calls; the calls of a check are none to learn from."""
+    definition = getattr(op, "definition", None)
+    if definition is None or not hasattr(definition, "on_call"):
+        yield
+        return
+    told, definition.on_call = definition.on_call, lambda args, kwargs: None
+    try:
+        yield
+    finally:
+        definition.on_call = told

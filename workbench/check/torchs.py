@@ -1,0 +1,106 @@
+"""What torch expects of an op: the four tests of `torch.library.opcheck`, and one compiled graph against eager."""
+
+from __future__ import annotations
+
+import types
+
+import torch
+
+from ..report import Row
+from . import agree
+from .sample import Sample, failed, guarded
+
+# (torch's name, ours, what a pass proves, what it does not)
+OPCHECKS = (
+    (
+        "test_schema", "schema",
+        "it changes no argument that its schema does not name, and returns none of them",
+        "values are not looked at",
+    ),
+    (
+        "test_autograd_registration", "autograd registration",
+        "its gradient is registered where torch looks for it",
+        "whether it is right is for the gradients rows",
+    ),
+    (
+        "test_faketensor", "fake",
+        "the fake's shapes, dtypes and strides are those of the real call",
+        "other shapes were not tried",
+    ),
+    (
+        "test_aot_dispatch_dynamic", "compile",
+        "with symbolic sizes, the values and gradients are those of eager mode",
+        "dynamo and Inductor were not run",
+    ),
+)  # fmt: skip
+
+
+def opcheck(sample: Sample, test: str, name: str, proved: str, unproved: str) -> Row:
+    """One of `OPCHECKS`, on plain inputs and, where there is a gradient, on inputs that require it.
+
+    Without the latter torch's tests say SUCCESS of any gradient.
+    """
+    op, label, grad = sample.op, sample.label, sample.takes_gradients
+    if name == "autograd registration" and not grad:
+        return Row(name, label, "skip", "not run: nothing here takes a gradient")
+    if name == "compile" and op.random:
+        return Row(name, label, "skip", "not run: the op draws random numbers, so no two calls are equal")
+    tried = [False]
+    if grad and name in ("compile", "autograd registration"):
+        tried = [True]
+    elif grad and not op.schema.mutated:  # a leaf that requires gradients cannot be changed in place
+        tried = [False, True]
+
+    def look() -> Row:
+        for with_grad in tried:
+            args, kwargs = sample.inputs(grad=with_grad)
+            result = torch.library.opcheck(op.torch_op, args, kwargs, test_utils=test, raise_exception=False)[test]
+            if result != "SUCCESS":
+                return failed(name, label, result, "inputs that require gradients" if with_grad else "plain inputs")
+        on = {(False,): "plain inputs", (True,): "inputs that require gradients"}.get(
+            tuple(tried), "plain inputs and inputs that require gradients"
+        )
+        said = proved if grad else proved.replace("values and gradients", "values")
+        return Row(name, label, "pass", f"{said}, on {on}; {unproved}")
+
+    return guarded(name, label, look)
+
+
+def compiled(sample: Sample) -> Row:
+    """The op in a graph of its own, through dynamo and AOTAutograd: the same kernel runs, so all must be the same."""
+    name, label, op = "compiled = eager", sample.label, sample.op
+    if op.random:
+        return Row(name, label, "skip", "not run: the op draws random numbers, so no two calls are equal")
+    eager, other = _both_ways(sample)
+    for n, x in eager.items():
+        y = other[n]
+        seen = [f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} strides {t.stride()}" for t in (x, y)]
+        if seen[0] != seen[1]:
+            return failed(name, label, f"{n} is {seen[1]} compiled, {seen[0]} in eager mode")
+        x, y = (t if t.is_complex() else t.double() for t in (x, y))
+        if not torch.allclose(x, y, rtol=1e-3, atol=1e-5, equal_nan=True):
+            return failed(name, label, f"{n}: elements differ between compiled and eager mode")
+    detail = "compiled as one graph, values and strides are those of eager mode; Inductor's own code was not run"
+    return Row(name, label, "pass", detail)
+
+
+def _both_ways(sample: Sample) -> list[dict[str, torch.Tensor]]:
+    schema, target = sample.op.schema, sample.op.torch_op
+
+    def call(args: tuple, kwargs: dict) -> object:
+        return target(*args, **kwargs)
+
+    # A code object of its own: dynamo counts recompilations per code object, and eight are the limit.
+    code = call.__code__.replace(co_name="checked")
+    call = types.FunctionType(code, call.__globals__, "checked", None, call.__closure__)
+    left = []
+    try:
+        for function in (call, torch.compile(call, backend="aot_eager", fullgraph=True)):
+            args, kwargs = sample.inputs()
+            with torch.no_grad():
+                returned = function(args, kwargs)
+            named = dict(zip([a.name for a in schema.arguments], [*args, *kwargs.values()], strict=True))
+            left.append(agree.leaves(schema, named, returned))
+    finally:
+        torch._C._dynamo.eval_frame.reset_code(code)
+    return left
