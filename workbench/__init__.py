@@ -13,9 +13,9 @@ file, starts no process and looks for no compiler.
 from __future__ import annotations
 
 from .case import Case, case
-#from .cells import cpp
+from .cells import cpp
 from .errors import BuildError, SaveError, SchemaError, ToolchainError, TrialError, WorkbenchError
-#from .load import load
+from .load import load
 from .op import Op, op, ops
 
 __version__ = "0.1.0"

@@ -1,0 +1,99 @@
+"""`wb.cpp`: what the cell magic calls. It finds or makes the op, builds its slot, and raises if that was refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from . import directives, install, source
+from .errors import SchemaError
+from .op import Op, define, find
+from .reference import Definition
+from .report import Line
+from .source import Source
+
+listeners: list[Callable[[Line], None]] = []  # who is told of every line; the notebook's magic shows it
+
+
+def cpp(
+    target: str | Op,
+    text: str,
+    *,
+    force: bool = False,
+    cases: str | list[str] | None = None,
+    file: str | None = None,
+    entry: str = "",
+) -> Op:
+    """Put a C++ function into a slot of an op: build it, try it, install it if it agrees with the reference.
+
+    >>> wb.cpp("rmsnorm", '''
+    ... //! *_, cols = x.shape
+    ... //! rows = prod(x.shape[:-1])
+    ... //! out = empty(x.shape)
+    ... void rmsnorm(const float* x, const float* w, float* out, double eps, int64_t rows, int64_t cols) { ... }
+    ... ''')
+
+    `target` is an op, its name, or `"name.backward"`; a name that no op bears makes one, its schema read from the
+    function. `force` installs a kernel that merely differs; `cases` names the cases to try ("none": none at all).
+    `file` also writes the text there. `entry` is the function to call, where it is not named like the op.
+
+    Raises SchemaError, BuildError or TrialError; each says what is still installed, and nothing is lost.
+    """
+    return run(target, Source(text, "cpp", path=os.getcwd(), first_line=1), force=force, cases=cases, file=file, entry=entry)
+
+
+def run(
+    target: str | Op,
+    text: Source,
+    *,
+    force: bool = False,
+    cases: str | list[str] | None = None,
+    file: str | None = None,
+    entry: str = "",
+) -> Op:
+    """Build a source into its target; shows the line, raises what was refused."""
+    op, qualname, slot = find(target)
+    if file:
+        _write(file, text.text)
+    names = _case_names(cases)
+    with install.keeping(op, slot):
+        made = op if op is not None else _new(text, qualname, slot, entry)
+        try:
+            line = install.cell(made, text, slot, force=force, cases=names, function=entry)
+        except BaseException:
+            if op is None:
+                made.forget()
+            raise
+    made.last_line = line
+    for tell in listeners:
+        tell(line)
+    if not line.installed:
+        raise install.refusal_error(made, line)
+    return made
+
+
+def _new(text: Source, qualname: str, slot: str, entry: str) -> Op:
+    """An op for a name that none bears, its schema read from the function's signature."""
+    if slot != "forward":
+        raise SchemaError(f"there is no op {qualname} whose {slot} this could be; define it with wb.op first")
+    found = source.functions(text.text, text.language, text.first_line)
+    return define(Definition(directives.infer_schema(text, found, qualname, function=entry)))
+
+
+def _case_names(cases: str | list[str] | None) -> list[str] | None:
+    if cases is None:
+        return None
+    if isinstance(cases, str):
+        return [] if cases.strip() == "none" else [c.strip() for c in cases.split(",") if c.strip()]
+    return list(cases)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a cell to its file, whole or not at all."""
+    beside = f"{path}.{os.getpid()}.part"
+    with open(beside, "w", encoding="utf-8") as file:
+        file.write(text if text.endswith("\n") else text + "\n")
+    os.replace(beside, path)
+
+
+__all__ = ["Line", "cpp", "run"]

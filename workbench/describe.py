@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from .op import Op
 from .report import Card, Check, HistoryRow, SlotRow, Trial
 from .version import Version
 
 
-def card(op: Op) -> Card:
+def card(op) -> Card:
     """The card of an op: one row per slot and device, the history, the last check, the code that runs.
 
     >>> print(card(rmsnorm))
     """
-    last: Check | None = getattr(op, "last_check", None)
+    last: Check | None = op.last_check
     return Card(
         name=op.qualname,
         signature=str(op.schema).partition("(")[1] + str(op.schema).partition("(")[2],
@@ -26,7 +25,7 @@ def card(op: Op) -> Card:
     )
 
 
-def _slots(op: Op) -> list[SlotRow]:
+def _slots(op) -> list[SlotRow]:
     rows = []
     devices = sorted({d for s, d in op.slots if s == "forward"}) or [""]
     for device in devices:
@@ -40,7 +39,7 @@ def _slots(op: Op) -> list[SlotRow]:
     return rows
 
 
-def _gradient_source(op: Op) -> str:
+def _gradient_source(op) -> str:
     if op.definition.backward is not None:
         return "@op.backward, in Python"
     if op.differentiable:
@@ -52,7 +51,7 @@ def _gradient_source(op: Op) -> str:
     return "none: values are judged by @compare" if op.compare_function else "none"
 
 
-def _row(op: Op, slot: str, version: Version, otherwise: str) -> SlotRow:
+def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
     if not version.number:
         return SlotRow(slot, otherwise)
     return SlotRow(
@@ -66,7 +65,7 @@ def _row(op: Op, slot: str, version: Version, otherwise: str) -> SlotRow:
     )
 
 
-def _resources(op: Op, version: Version) -> str:
+def _resources(op, version: Version) -> str:
     left_out = getattr(version.kernel, "left_out", ())
     return f"grad of {', '.join(left_out)}: reference's vjp" if left_out else ""
 
@@ -77,7 +76,7 @@ def agreement(trial: Trial | None) -> str:
     return f"{sum(o.status == 'agree' for o in judged)} of {len(judged)}" if judged else ""
 
 
-def _history(op: Op, version: Version) -> HistoryRow:
+def _history(op, version: Version) -> HistoryRow:
     installed = op.slots.get((version.slot, version.device))
     now = installed is not None and installed.number == version.number
     return HistoryRow(
@@ -92,7 +91,7 @@ def _history(op: Op, version: Version) -> HistoryRow:
     )
 
 
-def _code(op: Op) -> list[tuple[str, str, str]]:
+def _code(op) -> list[tuple[str, str, str]]:
     import inspect
 
     found = []
@@ -107,7 +106,7 @@ def _code(op: Op) -> list[tuple[str, str, str]]:
     return found
 
 
-def _opened(op: Op, last: Check | None) -> str:
+def _opened(op, last: Check | None) -> str:
     if last is not None and not last.ok:
         return "Check"
     newest = op.versions[-1]

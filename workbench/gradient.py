@@ -43,7 +43,7 @@ class _Forward(_SingleLevelFunction):
         mutated = flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated])
         if mutated:
             ctx.mark_dirty(*mutated)
-        results_flat = flat(outputs) + mutated
+        results_flat = mutated + flat(outputs)
         ctx.counts = [len(o) if isinstance(o, (list, tuple)) else 1 for o in outputs]
         ctx.mark_non_differentiable(
             *(
@@ -116,12 +116,12 @@ def _restore(ctx) -> tuple[list, list, list]:
 
 def _group(grads: list, counts: Sequence[int], schema: Schema, values: Sequence) -> list:
     """Flat gradients as the backward op takes them: a list where the output or mutated argument is one."""
-    sizes = [(c, t.endswith("[]")) for c, t in zip(counts, schema.output_types, strict=True)]
-    sizes += [
+    sizes = [
         (len(v), True) if a.is_tensor_list else (1, False)
         for v, a in zip(values, schema.arguments, strict=True)
         if a.mutated
     ]
+    sizes += [(c, t.endswith("[]")) for c, t in zip(counts, schema.output_types, strict=True)]
     grouped, position = [], 0
     for count, is_list in sizes:
         grouped.append(grads[position : position + count] if is_list else grads[position])
@@ -145,6 +145,8 @@ def differentiable(op) -> Callable:
         schema = definition.schema
         if not schema.outputs:
             return None
+        mutated = flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated])
+        results = results[len(mutated) :]
         if all(t == "Tensor" for t in schema.output_types):
             return results[0] if len(schema.outputs) == 1 else tuple(results)
         return _regroup(results, definition, values)
@@ -173,12 +175,8 @@ def _under_forward_ad(definition: Definition, values: list) -> object:
         raise SchemaError(
             f"{definition.schema.qualname} has no reference, so forward-mode AD (jvp, jacfwd) cannot see into it"
         )
-    if definition.schema.mutated:
-        args, kwargs = definition.split(values)
-        definition.reference(*args, **kwargs)
-        return None
-    results = definition.inline(values)
-    return results[0] if len(definition.schema.outputs) == 1 else results
+    args, kwargs = definition.split(values)
+    return definition.reference(*args, **kwargs)
 
 
 class _Backward(_SingleLevelFunction):

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 
-from . import register, schema
+from . import describe, install, register, schema, show
 from .case import Case, learn, make
+from .check import quick
 from .errors import SchemaError, WorkbenchError
 from .reference import Definition, flat
 from .schema import Schema
-from .source import Source
+from .trial import worker
 from .version import Version
 
 _ops: dict[str, Op] = {}
@@ -58,8 +58,11 @@ class Op:
         self._slots: dict[tuple[str, str], Version] = {}
         self._cases: tuple[Case, ...] | None = None
         self._learnt: dict[tuple, Case] = {}
-        self._case_recipe: tuple | None = None
-        self._dismissed: list[str] = []
+        self.evidence: dict = {}  # what each case should give, while reference and cases stay
+        self.rough_inputs: tuple | None = None
+        self.last_check = None
+        self.last_line = None
+        self.notes: tuple[str, ...] = ()
         self._register()
 
     # ------------------------------------------------------------ what it is
@@ -149,8 +152,6 @@ class Op:
         ... def _(x, w, eps=1e-6):
         ...     return torch.nn.functional.rms_norm(x, w.shape, w, eps)
         """
-        from . import install
-
         return lambda function: install.python_kernel(self, function, device)
 
     def backward(self, function: Callable) -> Callable:
@@ -166,19 +167,19 @@ class Op:
         known += [f"grad_{n}" for n in (*self.schema.outputs, *self.schema.mutated)]
         schema.named("backward", list(inspect.signature(function).parameters), tuple(known), self.qualname)
         self.definition.backward = function
-        self._changed()
+        self.changed()
         return function
 
     def fake(self, function: Callable) -> Callable:
         """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell."""
         self.definition.fake = function
-        self._changed()
+        self.changed()
         return function
 
     def vmap(self, function: Callable) -> Callable:
         """A batching rule, as `torch.library.register_vmap` takes it: `(info, in_dims, *args)`."""
         self.definition.vmap = function
-        self._changed()
+        self.changed()
         return function
 
     def compare(self, function: Callable) -> Callable:
@@ -200,8 +201,6 @@ class Op:
         >>> rmsnorm.check().ok
         True
         """
-        from .check import quick
-
         report = quick.check(self, level)
         self.last_check = report
         return report
@@ -211,8 +210,6 @@ class Op:
 
         >>> rmsnorm.restore(2)
         """
-        from . import install
-
         return install.restore(self, version if isinstance(version, int) else version.number)
 
     def case_list(self, *, bench: bool = False) -> tuple[Case, ...]:
@@ -231,8 +228,6 @@ class Op:
         return f"<{self.schema} | {filled or 'reference'}>"
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        from . import describe, show
-
         return show.bundle(describe.card(self), restore=self.restore)
 
     def __reduce__(self):
@@ -244,6 +239,49 @@ class Op:
     def __deepcopy__(self, memo: dict) -> Op:
         return self
 
+    # ------------------------------------------------------------ for the modules that change an op
+
+    def fill(self, key: tuple[str, str], version: Version) -> None:
+        self._slots[key] = version
+
+    def vacate(self, key: tuple[str, str]) -> None:
+        self._slots.pop(key, None)
+
+    def next_number(self) -> int:
+        return len(self._versions)
+
+    def record(self, version: Version) -> Version:
+        """Keep a new version under its number."""
+        version = replace(version, call=_caller(self))
+        self._versions.append(version)
+        return version
+
+    def update(self, version: Version) -> Version:
+        """The version of that number, known better now: judged again, timed."""
+        self._versions[version.number] = version
+        for key, held in self._slots.items():
+            if held.number == version.number:
+                self._slots[key] = version
+        return version
+
+    def changed(self) -> None:
+        """Something that compiled callers took from this op is another now."""
+        self.registration.forget_traces()
+
+    def learn_case(self, args: tuple, kwargs: dict) -> None:
+        """An op without cases remembers what it was called with: shapes and dtypes, no data."""
+        if self._cases is not None or len(self._learnt) >= LEARNT_AT_MOST:
+            return
+        tensors = flat([*args, *kwargs.values()])
+        key = tuple((t.shape, t.dtype) for t in tensors)
+        if key not in self._learnt and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
+            self._learnt[key] = learn(args, kwargs, self.schema)
+
+    def forget(self) -> None:
+        """Take back an op whose first cell failed: its name is free again."""
+        self.registration.destroy()
+        _ops.pop(self.qualname, None)
+
     # ------------------------------------------------------------ inside
 
     def _register(self) -> None:
@@ -252,73 +290,53 @@ class Op:
         self.__doc__ = self.doc or None
         self.__signature__ = self.schema.signature
         self.definition.forward_is_kernel = lambda device: ("forward", device) in self._slots
-        self.definition.on_call = self._learn
+        self.definition.on_call = self.learn_case
         self.registration.forget_traces()
-        zero = Version(0, "forward", "", "python", call=_call_version)
-        self._versions = self._versions or [zero]
+        if not self._versions:
+            self.record(Version(0, "forward", "", "python"))
 
-    def _redefine(self, definition: Definition, doc: str) -> None:
-        """The op's own cell was run again: same schema keeps the slots, another one starts afresh."""
+    def redefine(self, definition: Definition, doc: str) -> None:
+        """The op's own cell was run again: the same schema keeps the slots, another one starts afresh."""
         self.doc = doc
+        self.__doc__ = doc or None
+        self.notes = ()
         former = self.definition
         if str(former.schema) == str(definition.schema) and former.schema.saves == definition.schema.saves:
-            for part in ("reference", "fake", "backward", "vmap", "compare", "gradient_flags", "is_random"):
+            for part in ("schema", "reference", "fake", "backward", "vmap", "compare", "gradient_flags", "is_random"):
                 setattr(former, part, getattr(definition, part))
-            former.schema = definition.schema
             self._learnt.clear()
-            self._changed()
+            self.changed()
             self._judge_again()
             return
-        for kernel in {id(v.kernel): v.kernel for v in self._slots.values() if v.kernel is not None}.values():
-            kernel.remove(self.registration)
-        self._dismissed = [f"v{v.number} ({s} {d}): the schema changed" for (s, d), v in self._slots.items()]
+        for version in self._slots.values():
+            version.kernel.remove()
+        gone = tuple(f"v{v.number} ({s} {d}) was taken out: the schema changed" for (s, d), v in self._slots.items())
         self._slots.clear()
         self.registration.destroy()
         self.definition = definition
         self._cases, self._learnt = None, {}
+        self._forget_evidence()
         self._register()
+        self._say(gone)
 
-    def _changed(self) -> None:
-        """Something that compiled callers took from this op is another now."""
-        self.registration.forget_traces()
-
-    def _learn(self, args: tuple, kwargs: dict) -> None:
-        """An op without cases remembers what its reference was called with: shapes and dtypes, no data."""
-        if self._cases is not None or len(self._learnt) >= LEARNT_AT_MOST:
-            return
-        tensors = flat([*args, *kwargs.values()])
-        key = tuple((t.shape, t.dtype) for t in tensors)
-        if key not in self._learnt and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
-            self._learnt[key] = learn(args, kwargs, self.schema)
+    def _forget_evidence(self) -> None:
+        self.evidence.clear()
+        self.rough_inputs = self.last_check = None
 
     def _judge_again(self) -> None:
         """The reference or the cases changed: kernels that now differ are taken out, and named."""
-        if not self._slots:
-            return
-        from . import install
+        self._forget_evidence()
+        if self._slots:
+            self._say(tuple(install.judge_again(self)))
 
-        install.judge_again(self)
-
-    def _next_number(self) -> int:
-        return len(self._versions)
-
-    def _record(self, version: Version) -> Version:
-        version = replace(version, call=_call_version_of(self))
-        self._versions.append(version)
-        return version
+    def _say(self, notes: tuple[str, ...]) -> None:
+        self.notes = notes
+        for note in notes:
+            print(f"{self.name}: {note}")
 
 
-def _call_version(version: Version, args: tuple, kwargs: dict) -> object:
-    raise WorkbenchError("this version belongs to no op any more")
-
-
-def _call_version_of(op: Op) -> Callable:
-    def call(version: Version, args: tuple, kwargs: dict) -> object:
-        from . import install
-
-        return install.call_version(op, version, args, kwargs)
-
-    return call
+def _caller(op_: Op) -> Callable:
+    return lambda version, args, kwargs: install.call_version(op_, version, args, kwargs)
 
 
 def op(
@@ -360,12 +378,10 @@ def op(
 
 def define(definition: Definition, doc: str = "") -> Op:
     """The op of that name, new or made again in place."""
-    from .trial import worker
-
     worker().warm()
     known = _ops.get(definition.schema.qualname)
     if known is not None:
-        known._redefine(definition, doc)
+        known.redefine(definition, doc)
         return known
     made = Op(definition)
     made.doc = doc
@@ -404,18 +420,3 @@ def find(target: str | Op) -> tuple[Op | None, str, str]:
     qualname = found[0].qualname if found else f"lab::{name}"
     schema.split_name(qualname)
     return (found[0] if found else None), qualname, slot
-
-
-@contextmanager
-def keeping(op_: Op | None, slot: str, device: str):
-    """Adds to any error what is still installed: the last words of every refusal."""
-    try:
-        yield
-    except WorkbenchError as error:
-        if not error.still and op_ is not None:
-            error.still = f"{op_.name} {slot} still runs {op_.still(slot, device)}"
-        raise
-
-
-def source_of(text: str, language: str, file: str | None, path: str) -> Source:
-    return Source(text, language, file or "cell", 1 if file else 2, path)

@@ -47,9 +47,11 @@ def free_name(name: str, taken: set[str]) -> str:
 
 
 def tensor_results(schema: Schema) -> list[tuple[str, str]]:
-    """(name, type) of what takes an incoming gradient: tensor outputs, or the mutated arguments of a mutating op."""
-    outputs = [(n, t) for n, t in zip(schema.outputs, schema.output_types, strict=True) if t.startswith("Tensor")]
-    return outputs + [(a.name, a.type.rstrip("?")) for a in schema.arguments if a.mutated]
+    """(name, type) of what takes an incoming gradient, in order: mutated arguments, then tensor outputs."""
+    mutated = [(a.name, a.type.rstrip("?")) for a in schema.arguments if a.mutated]
+    return mutated + [
+        (n, t) for n, t in zip(schema.outputs, schema.output_types, strict=True) if t.startswith("Tensor")
+    ]
 
 
 def absent(device: torch.device | str = "cpu") -> torch.Tensor:
@@ -116,6 +118,20 @@ def pulled_back(definition: Definition, arguments: Sequence) -> object:
         elif a.is_tensor:
             results.append(_laid_out(next(found) if value is not None else None, value, arguments, used))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def completed(definition: Definition, found: object, default: Callable, arguments: Sequence) -> object:
+    """The gradients that a kernel made, with those that it leaves out from the reference's vjp."""
+    _, values, _, _ = cut(definition.schema, arguments)
+    made = [found] if isinstance(found, torch.Tensor) else list(found)
+    owners = [v for v, a in zip(values, definition.schema.arguments, strict=True) if a.is_tensor or a.is_tensor_list]
+    missing = [i for i, (g, v) in enumerate(zip(made, owners, strict=True)) if g is None and differentiable_type(v)]
+    rest = default(*arguments) if missing else None
+    rest = [rest] if isinstance(rest, torch.Tensor) else rest
+    for i, g in enumerate(made):
+        if g is None:
+            made[i] = rest[i] if i in missing else absent(flat(list(arguments))[0].device)
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 def cut(schema: Schema, arguments: Sequence) -> tuple[list, list, list, list]:

@@ -71,7 +71,7 @@ class Definition:
     def inline(self, values: Sequence) -> tuple:
         """The reference as plain torch code, differentiable, on clones of what it would mutate.
 
-        Returns all results as a flat tuple; for a mutating op these are the mutated arguments.
+        Returns all results as a flat tuple: the mutated arguments, then the outputs.
         """
         schema = self.schema
         values = list(values)
@@ -81,9 +81,8 @@ class Definition:
         args, kwargs = self.split(values)
         with torch._C._DisableAutocast():
             out = self._reference()(*args, **kwargs)
-        if schema.mutated:
-            return tuple(flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated]))
-        return tuple(flat(out if isinstance(out, (tuple, list)) else [out]))
+        mutated = flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated])
+        return (*mutated, *flat(out if isinstance(out, (tuple, list)) else [out]))
 
     def _reference(self) -> Callable:
         if self.reference is None:

@@ -45,6 +45,7 @@ class Registration:
         self._layouts = Library(LAYOUT_NAMESPACE, "FRAGMENT")
         self._kernels: dict[tuple[str, str], Library] = {}
         self._traced: weakref.WeakSet = weakref.WeakSet()
+        self._op = op
         self._define(op)
 
     # ------------------------------------------------------------ names
@@ -182,6 +183,23 @@ class Registration:
         if former is not None:
             former._destroy()
 
+    def name_partial(self, name: str) -> None:
+        """A name for a backward launcher that leaves gradients out; the op's own backward adds the reference's."""
+        schema, namespace = self.schema, self.schema.namespace
+        if not _taken(f"{namespace}::{name}_backward"):
+            spelled = native_backward(schema, name)
+            self._name(f"{name}_backward", spelled, ())
+            layout = f"{namespace}__{name}_backward"
+            self._layouts.define(layout + "(" + spelled.partition("(")[2])
+            self._layouts.impl(layout, pullback.fake_backward(self.definition), "CompositeExplicitAutograd")
+        partial = getattr(getattr(torch.ops, namespace), f"{name}_backward").default
+        default = pullback.default_backward(self._op)
+
+        def completed(*arguments):
+            return pullback.completed(self.definition, partial(*arguments), default, arguments)
+
+        self.set_kernel(f"{schema.name}_backward", "cpu", completed)
+
     # ------------------------------------------------------------ who traced us
 
     def _note_frame(self) -> None:
@@ -210,7 +228,7 @@ class Registration:
         """Take the names back, for a definition with another schema."""
         for key in list(self._kernels):
             self.clear_kernel(*key)
-        for suffix in ("", "_forward", "_backward"):
+        for suffix in ("", "_forward", "_backward", "_partial_backward"):
             _forget(self.schema.namespace, self.schema.name + suffix)
             _forget(LAYOUT_NAMESPACE, f"{self.schema.namespace}__{self.schema.name}{suffix}")
         self._library._destroy()
@@ -221,6 +239,11 @@ def forward_schema(schema: Schema) -> str:
     """The schema string of `ns::name_forward`: what callers see, then what is saved for backward."""
     types = (*schema.output_types, *["Tensor"] * len(schema.saves))
     return f"{schema.qualname}_forward({schema.parameters}) -> {spell_results(types, ('',) * len(types))}"
+
+
+def native_backward(schema: Schema, name: str) -> str:
+    """The schema string of a backward launcher that registers under `name`."""
+    return f"{schema.namespace}::{name}_backward(" + pullback.backward_schema(schema).partition("(")[2]
 
 
 def entry(registration: Registration) -> Callable:

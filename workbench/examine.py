@@ -1,0 +1,314 @@
+"""The trial of a kernel: its op's cases as a job for the worker, and the verdict on what came back.
+
+What a case should give is computed here, in the notebook, where the reference lives; only native code runs in the
+worker. Evidence (inputs, the reference's answers, the file they travel in) is kept per case, so that an edit pays for
+the kernel alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from . import pullback, register
+from .case import Case
+from .check import agree
+from .check.expect import Expected, call, expected, leaves
+from .check.gradients import expected_gradients
+from .errors import SchemaError, TrialError
+from .inputs import fresh
+from .kernel import Kernel
+from .report import Outcome, Trial
+from .schema import Schema
+from .trial import Job, Made, Meta, Parcel, Step, worker
+
+LIMIT_S = 10.0
+FAULTS = {"crash": "crash", "hang": "hang", "overrun": "overrun", "mutation": "mutation", "error": "error"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one case should give, and the inputs on their way to the worker."""
+
+    case: Case
+    wanted: Expected
+    parcel: Parcel
+    values: Mapping[str, object]  # the native op's arguments, by name
+
+
+def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float = LIMIT_S) -> Trial:
+    """Run a kernel on these cases in the worker and judge what it left behind.
+
+    >>> examine(rmsnorm, kernel, rmsnorm.case_list()).ok
+    True
+
+    Every case must have a form for its dtypes already (`kernel.build`). A backward that takes saved tensors runs
+    after the installed forward, in the same child; so does a new forward with the installed backward that needs it.
+    """
+    started = time.perf_counter()
+    if not cases:
+        return Trial(())
+    forward, backward = _pair(op, kernel)
+    found = [evidence(op, c, kernel.slot) for c in cases]
+    steps, judged = _steps(op, kernel, found, forward if kernel.slot == "backward" else None)
+    if kernel.slot == "forward" and backward is not None:
+        more = [evidence(op, c, "backward") for c in cases]
+        steps, judged = _with_backward(op, backward, steps, judged, more)
+    launches = tuple(k.launch() for k in (forward, backward) if k is not None)
+    answer = worker().run(Job(tuple(steps), launches, _schemas(op.schema, (forward, backward))), limit_s)
+    outcomes = tuple(
+        _outcome(op, slot, e, answer.results[i], limit_s) for i, (slot, e) in enumerate(judged) if e is not None
+    )
+    return Trial(outcomes, time.perf_counter() - started, answer.printed, _notes(found))
+
+
+def _pair(op, kernel: Kernel) -> tuple[Kernel | None, Kernel | None]:
+    """The forward and the backward kernel that take part."""
+    if kernel.slot == "backward":
+        if not kernel.uses_saved:
+            return None, kernel
+        forward = op.runs("forward", kernel.device).kernel
+        if not isinstance(forward, Kernel):
+            names = ", ".join(op.schema.saves)
+            raise SchemaError(
+                f"{op.name}.backward takes {names}, which the forward saves; but the forward still runs as the "
+                "reference, which saves nothing. Install a forward cell first."
+            )
+        return forward, kernel
+    backward = op.runs("backward", kernel.device).kernel
+    return kernel, backward if isinstance(backward, Kernel) and backward.uses_saved else None
+
+
+def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]:
+    """The dtypes of a kernel's tensor arguments on a case; of saved tensors those that the forward declares."""
+    found = kernel.dtypes_of(e.values)
+    forward = op.runs("forward", kernel.device).kernel
+    if kernel.uses_saved and isinstance(forward, Kernel):
+        made = forward.complete(found)
+        found |= {n: made[n] for n in op.schema.saves}
+    return found
+
+
+def _schemas(schema: Schema, kernels: Sequence[Kernel | None]) -> tuple[str, ...]:
+    found = [str(schema), register.forward_schema(schema)]
+    for k in kernels:
+        if k is not None and k.slot == "backward":
+            found.append(register.native_backward(schema, k.native_schema.name))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- evidence
+
+
+def evidence(op, case: Case, slot: str) -> Evidence:
+    """What a case should give; computed once for a case and a reference."""
+    key = (id(case), slot)
+    if key not in op.evidence:
+        op.evidence[key] = _forward_evidence(op, case) if slot == "forward" else _backward_evidence(op, case)
+    return op.evidence[key]
+
+
+def _forward_evidence(op, case: Case) -> Evidence:
+    wanted = oracle(op, case)
+    values = wanted.inputs()
+    return Evidence(case, wanted, Parcel.of(_tensors(values)), values)
+
+
+def oracle(op, case: Case) -> Expected:
+    """The reference's answer; without a reference, that of the kernel which was installed first."""
+    if op.reference is not None:
+        return expected(op.reference, op.schema, case, op.compare_function)
+    if not op.slots:
+        return replace(expected(None, op.schema, case), skipped="the first version of an op without a reference")
+    inputs = fresh(case.bound(op.schema))
+    with torch.no_grad():
+        args, kwargs = op.definition.split(list(inputs.values()))
+        results = leaves(op.schema, inputs, op.torch_op(*args, **kwargs))
+    return agree.expected_of_version(op.schema, case, results)
+
+
+def _backward_evidence(op, case: Case) -> Evidence:
+    wanted = expected_gradients(op.reference, op.schema, case)
+    values = wanted.inputs()
+    outputs = {}
+    with torch.no_grad():
+        if op.reference is not None:
+            copies = fresh(values)
+            outputs = leaves(op.schema, copies, call(op.definition, copies))
+    incoming = {f"grad_{n}": wanted.cotangents.get(n) for n, _ in pullback.tensor_results(op.schema)}
+    outputs = {n: t for n, t in outputs.items() if n not in op.schema.mutated}
+    everything = {**incoming, **values, **outputs}
+    return Evidence(case, wanted, Parcel.of(_tensors(everything)), everything)
+
+
+def _tensors(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            found[name] = value
+        elif isinstance(value, (list, tuple)):
+            found.update({f"{name}[{i}]": t for i, t in enumerate(value) if isinstance(t, torch.Tensor)})
+    return found
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _steps(op, kernel: Kernel, found: Sequence[Evidence], forward: Kernel | None) -> tuple[list[Step], list]:
+    """One step a case; before a backward that needs them, the forward that makes the saved tensors."""
+    steps: list[Step] = []
+    judged: list[tuple[str, Evidence | None]] = []
+    for e in found:
+        if kernel.slot == "forward":
+            steps.append(_forward_step(op, kernel, e))
+        else:
+            saved = ()
+            if forward is not None:
+                steps.append(_forward_step(op, forward, e))
+                judged.append(("forward", None))
+                saved = _made(op.schema, len(steps) - 1)
+            steps.append(_backward_step(op, kernel, e, saved))
+        judged.append((kernel.slot, e))
+    return steps, judged
+
+
+def _with_backward(op, backward: Kernel, steps, judged, more: Sequence[Evidence]) -> tuple[list[Step], list]:
+    """After each forward step the installed backward on what that forward saved."""
+    count = len(op.schema.mutated) and len(steps)
+    if count:  # the forward changed its arguments: backward would see them as they are after it
+        return steps, judged
+    steps, judged = list(steps), list(judged)
+    for i, e in enumerate(more):
+        steps.append(_backward_step(op, backward, e, _made(op.schema, i)))
+        judged.append(("backward", e))
+    return steps, judged
+
+
+def _made(schema: Schema, step: int) -> tuple[Made, ...]:
+    return tuple(Made(step, len(schema.outputs) + i) for i in range(len(schema.saves)))
+
+
+def _forward_step(op, kernel: Kernel, e: Evidence) -> Step:
+    schema = op.schema
+    args, keywords = op.definition.split([_given(e, a.name) for a in schema.arguments])
+    return Step(
+        f"{schema.qualname}_forward",
+        tuple(args),
+        keywords,
+        case=e.case.label,
+        outputs=(*schema.outputs, *schema.saves),
+        layout=tuple(Meta.of(o.value) for o in e.wanted.outputs[: len(schema.outputs)]) if e.wanted.outputs else None,
+        allocates=tuple(a.name for a in kernel.declaration.allocations),
+    )
+
+
+def _backward_step(op, kernel: Kernel, e: Evidence, saved: Sequence[Made]) -> Step:
+    schema = op.schema
+    names = [a.name for a in kernel.declaration.arguments]
+    kept = names[: len(names) - len(schema.saves)] if schema.saves else names
+    absent = [pullback.absent() for _ in schema.saves] if not saved else list(saved)
+    return Step(
+        f"{kernel.native_schema.qualname}_backward",
+        (*(_given(e, n) for n in kept), *absent),
+        case=e.case.label,
+        outputs=tuple(f"grad_{a.name}" for a in schema.tensors),
+        layout=tuple(Meta.of(torch.empty_like(e.values[a.name])) for a in schema.tensors if e.values[a.name] is not None),
+        allocates=tuple(a.name for a in kernel.declaration.allocations),
+    )
+
+
+def _given(e: Evidence, name: str) -> object:
+    value = e.values.get(name)
+    if isinstance(value, torch.Tensor):
+        return e.parcel[name]
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
+        return [e.parcel[f"{name}[{i}]"] for i in range(len(value))]
+    return value
+
+
+# ---------------------------------------------------------------- verdict
+
+
+def _outcome(op, slot: str, e: Evidence, result, limit_s: float) -> Outcome:
+    case, dtype = e.case.name, e.case.dtype_name
+    if not result.ok:
+        detail = result.detail
+        if result.status == "hang":
+            detail = f"did not end within {limit_s:g} s"
+        return Outcome(case, dtype, "skip" if result.status == "skip" else FAULTS[result.status], detail=detail)
+    names = (*op.schema.outputs, *op.schema.saves) if slot == "forward" else [f"grad_{a.name}" for a in op.schema.tensors]
+    got = {n: t for n, t in zip(names, result.outputs, strict=False) if isinstance(t, torch.Tensor)}
+    unwritten = dict(zip(names, result.unwritten, strict=False))
+    alias = next(((n, a) for n, a in zip(names, result.aliases, strict=False) if a), None)
+    if alias:
+        return Outcome(case, dtype, "mismatch", detail=f"{alias[0]} shares memory with {alias[1]}; an output must be a tensor of its own")
+    if slot == "forward":
+        got = {n: t for n, t in got.items() if n not in op.schema.saves} | dict(result.mutated)
+    else:
+        judged = {o.name for o in e.wanted.outputs}
+        got = {n: t for n, t in got.items() if n in judged and not pullback.is_absent(t)}
+        wanted = replace(e.wanted, outputs=tuple(o for o in e.wanted.outputs if o.name in got))
+        return agree.judge(got, wanted, unwritten=unwritten) if wanted.outputs else Outcome(case, dtype, "skip", detail="no gradient here")
+    return agree.judge(got, e.wanted, unwritten=unwritten)
+
+
+def _notes(found: Sequence[Evidence]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(e.wanted.note for e in found if e.wanted.note))
+
+
+# ---------------------------------------------------------------- outside the trial
+
+
+def judge_here(op, function, case: Case) -> Outcome:
+    """A kernel in Python on one case, in this process."""
+    wanted = evidence(op, case, "forward").wanted
+    values = wanted.inputs()
+    args, kwargs = op.definition.split(list(values.values()))
+    with torch.no_grad():
+        out = function(*args, **kwargs)
+    if op.schema.saves and isinstance(out, (tuple, list)):
+        count = len(op.schema.outputs)
+        out = out[0] if count == 1 else tuple(out[:count])
+    return agree.judge(leaves(op.schema, values, out), wanted)
+
+
+def call_in_worker(op, version, args: tuple, kwargs: dict, *, limit_s: float = LIMIT_S) -> object:
+    """Call a version that is not installed, in the worker: outputs come back, mutated arguments are written here.
+
+    Raises TrialError when it crashes, hangs or writes where it may not.
+    """
+    kernel: Kernel = version.kernel
+    if version.slot != "forward":
+        raise SchemaError(f"v{version.number} is a backward; call forward versions, or restore it")
+    schema = op.schema
+    values = schema.bind(args, kwargs)
+    kernel.build([kernel.dtypes_of(values)])
+    ordered, keywords = op.definition.split(list(values.values()))
+    ordered = [v.detach() if isinstance(v, torch.Tensor) else v for v in ordered]
+    step = Step(
+        f"{schema.qualname}_forward", tuple(ordered), keywords, case="your call", outputs=(*schema.outputs, *schema.saves),
+        layout=_layout_of(op, values), allocates=tuple(a.name for a in kernel.declaration.allocations),
+    )  # fmt: skip
+    answer = worker().run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s)
+    if answer.printed:
+        print(answer.printed, end="")
+    result = answer.results[0]
+    if not result.ok:
+        kind = result.status if result.status in FAULTS else "crash"
+        if result.status == "error":
+            raise SchemaError(result.detail)
+        raise TrialError(f"v{version.number} of {op.qualname}: {result.detail}", kind=kind, case="your call")
+    for name, changed in result.mutated.items():
+        values[name].copy_(changed)
+    found = result.outputs[: len(schema.outputs)]
+    return None if not found else found[0] if len(found) == 1 else tuple(found)
+
+
+def _layout_of(op, values: Mapping[str, object]) -> tuple[Meta, ...] | None:
+    if op.reference is None:
+        return None
+    metadata = register.output_metadata(op.definition, list(values.values()))
+    return tuple(Meta(dtype, size, stride) for size, stride, dtype in metadata)

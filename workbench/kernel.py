@@ -1,0 +1,182 @@
+"""A raw cell as native code: one launcher for its declaration, one body for each combination of dtypes.
+
+The launcher is built once and kept while cells change; a body is built at every edit. Both come from the store where
+they were built before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import torch
+
+from . import directives
+from .build import body, cpp, launcher, native
+from .build.result import Build
+from .errors import Diagnostic, SchemaError
+from .schema import Schema
+from .source import Source, functions
+from .trial import Launch
+
+_launchers: dict[str, native.Launcher] = {}  # by path: a launcher is loaded once and lives as long as the process
+_lock = threading.Lock()
+
+
+class Kernel:
+    """What fills one slot on one device.
+
+    >>> kernel = Kernel(source, op.schema, "forward", "cpp")
+    >>> kernel.form({"x": torch.float32, "w": torch.float32})
+
+    `declaration` is parsed at once (SchemaError, on the cell's line); nothing is compiled before it is needed.
+    """
+
+    tier = "raw"
+
+    def __init__(self, source: Source, schema: Schema, slot: str, *, function: str = "") -> None:
+        self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"
+        found = functions(source.text, source.language, source.first_line)
+        self.declaration = directives.parse(source, schema, entry=slot, functions=found, function=function)
+        self.layout = False
+        self.launcher_build: Build | None = None
+        self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
+        self._launcher: native.Launcher | None = None
+
+    # ------------------------------------------------------------ build
+
+    def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
+        """The dtypes of a call's tensor arguments, by name."""
+        names = [a.name for a in self.declaration.arguments if a.is_tensor]
+        return {n: getattr(arguments.get(n), "dtype", None) for n in names}
+
+    def complete(self, dtypes: Mapping[str, torch.dtype | None]) -> dict[str, torch.dtype | None]:
+        """The dtypes of all tensors, those that directives make included."""
+        return body.complete(self.declaration, dtypes)
+
+    def form(self, dtypes: Mapping[str, torch.dtype | None]) -> native.Instance:
+        """The body for these dtypes, compiled or from the store. SchemaError where the kernel has no form for them."""
+        known = self.complete(dtypes)
+        key = tuple(known.get(n) for n in self.declaration.tensors)
+        if key not in self._forms:
+            made = body.instantiate(self.source, self.declaration, dtypes)
+            build = cpp.compile(
+                made.text,
+                kind="body",
+                flags=self.declaration.flags,
+                file=self.source.file,
+                includes=[self.source.path] if self.source.path else [],
+            )
+            self._forms[key] = native.Instance(key, build.path, made), build
+        return self._forms[key][0]
+
+    def build(self, combinations: Sequence[Mapping[str, torch.dtype | None]]) -> list[SchemaError | None]:
+        """The launcher and all these forms, side by side; for each combination None, or why it has no form.
+
+        Raises BuildError as soon as one does not compile.
+        """
+        with ThreadPoolExecutor(2) as pool:
+            pending = pool.submit(self._build_launcher)
+            forms = [pool.submit(_no_form, self.form, c) for c in combinations]
+            refusals = [f.result() for f in forms]  # the user's own mistakes before any of ours
+            pending.result()
+        return refusals
+
+    def _build_launcher(self) -> None:
+        if self.launcher_build is None:
+            text = launcher.render(self.native_schema, self.declaration, entry=self.slot, gradients=self._gradients())
+            self.launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
+
+    @property
+    def native_schema(self) -> Schema:
+        """The names under which the launcher registers: a backward that leaves gradients out stands beside the op's."""
+        return replace(self.schema, name=f"{self.schema.name}_partial") if self.left_out else self.schema
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The tensor arguments whose gradient a backward cell leaves to the reference."""
+        if self.slot != "backward":
+            return ()
+        declared = set(self.declaration.gradients)
+        return tuple(a.name for a in self.schema.arguments if a.is_tensor and f"grad_{a.name}" not in declared)
+
+    def _gradients(self) -> tuple[str, ...] | None:
+        return tuple(f"grad_{a.name}" for a in self.schema.tensors) if self.slot == "backward" else None
+
+    @property
+    def uses_saved(self) -> bool:
+        """Does this backward take what the forward saved?"""
+        taken = {p.name for f in self.declaration.functions for p in f.parameters}
+        return self.slot == "backward" and bool(taken & set(self.schema.saves))
+
+    @property
+    def cached(self) -> bool:
+        builds = [b for _, b in self._forms.values()] + ([self.launcher_build] if self.launcher_build else [])
+        return bool(builds) and all(b.cached for b in builds)
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        found = [d for _, b in self._forms.values() for d in b.diagnostics]
+        return tuple(dict.fromkeys(found))
+
+    # ------------------------------------------------------------ trial
+
+    def launch(self) -> Launch:
+        """What the worker needs to run this kernel."""
+        instances = tuple(i for i, _ in self._forms.values())
+        return Launch(self.launcher_build.path, self.declaration, instances, self.layout)
+
+    # ------------------------------------------------------------ install
+
+    def install(self, on_miss: Callable[[dict], str | None]) -> None:
+        """Point the launcher at these bodies and hand it to torch; a former launcher must have been removed.
+
+        `on_miss` gets the dtypes that arrived and were not built yet; None once they are, or why they cannot be.
+        """
+        with _lock:
+            path = self.launcher_build.path
+            if path not in _launchers:
+                _launchers[path] = native.Launcher(path)
+            self._launcher = _launchers[path]
+        self._launcher.on_miss(lambda codes: on_miss(self._named(codes)))
+        self.refresh()
+        self._launcher.register()
+
+    def refresh(self) -> None:
+        """Let the launcher see forms that were built after it was installed."""
+        instances = [i for i, _ in self._forms.values()]
+        self._launcher.install(native.descriptor(self.declaration, instances, layout=self.layout))
+
+    def forget(self, dtypes: Mapping[str, torch.dtype | None]) -> None:
+        """A form that failed its trial is no form."""
+        known = self.complete(dtypes)
+        self._forms.pop(tuple(known.get(n) for n in self.declaration.tensors), None)
+
+    def shares_launcher(self, other: object) -> bool:
+        """One launcher serves both, so that a swap is one atomic store."""
+        built = getattr(other, "launcher_build", None)
+        return built is not None and self.launcher_build is not None and built.path == self.launcher_build.path
+
+    def remove(self) -> None:
+        """Take the kernel back from torch; the reference runs again."""
+        if self._launcher is not None:
+            self._launcher.unregister()
+
+    def _named(self, codes: tuple) -> dict[str, torch.dtype | None]:
+        arguments = {a.name for a in self.declaration.arguments}
+        return {n: d for n, d in zip(self.declaration.tensors, codes, strict=True) if n in arguments}
+
+    def forms_text(self) -> str:
+        """The dtypes that have been built, for messages."""
+        first = {native.describe(i.dtypes[:1]) for i, _ in self._forms.values() if i.dtypes}
+        return ", ".join(sorted(first)) or "none"
+
+
+def _no_form(form: Callable, dtypes: Mapping) -> SchemaError | None:
+    try:
+        form(dtypes)
+    except SchemaError as error:
+        return error
+    return None

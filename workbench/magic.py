@@ -1,0 +1,91 @@
+"""The notebook's side: `%%cpp`. It parses its line, calls `wb.cpp`'s own function and displays; nothing more."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.display import display
+
+from . import cells
+from .errors import SchemaError
+from .report import Line
+from .source import Source
+
+USAGE = "%%cpp TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"
+
+
+@magics_class
+class Workbench(Magics):
+    """The cell magics of the workbench."""
+
+    @cell_magic
+    def cpp(self, line: str, cell: str) -> None:
+        """Put a C++ function into a slot of an op: build it, try it, install it if it agrees with the reference.
+
+        %%cpp TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME]
+
+        TARGET is an op's name, `ns::name`, or either with `.backward`. `--force` installs a kernel that merely
+        differs, `--cases` names the cases to try, `--file` also writes the cell there, `--entry` names the function.
+        """
+        target, options = parse(line)
+        number = self.shell.execution_count
+        text = Source(cell, "cpp", file=f"cell [{number}]", first_line=2, path=_folder(self.shell))
+        cells.run(target, text, **options)
+
+
+def parse(line: str) -> tuple[str, dict]:
+    """The magic's line as (target, options of `cells.run`).
+
+    >>> parse("rmsnorm.backward --cases odd --force")
+    ('rmsnorm.backward', {'cases': 'odd', 'force': True})
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise SchemaError(f"%%cpp {line}: {error}; the usage is {USAGE}", line=1) from None
+    options: dict = {}
+    targets = []
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--force":
+            options["force"] = True
+        elif name in ("--cases", "--file", "--entry"):
+            if not equals and not words:
+                raise SchemaError(f"{name} needs a value; the usage is {USAGE}", line=1)
+            options[name[2:]] = value if equals else words.pop(0)
+        elif word.startswith("-"):
+            raise SchemaError(f"{word} is no option of %%cpp; the usage is {USAGE}", line=1)
+        else:
+            targets.append(word)
+    if len(targets) != 1:
+        what = f"got {len(targets)}: {' '.join(targets)}" if targets else "got none"
+        raise SchemaError(f"%%cpp takes one target, {what}; the usage is {USAGE}", line=1)
+    return targets[0], options
+
+
+def show_line(line: Line) -> None:
+    """The line under the cell, and before it what the kernel printed while it was tried."""
+    if line.trial is not None and line.trial.printed:
+        print(line.trial.printed, end="" if line.trial.printed.endswith("\n") else "\n")
+        sys.stdout.flush()
+    display(line)
+
+
+def _folder(shell: object) -> str:
+    """The folder beside the notebook, in which quoted includes are looked up."""
+    import os
+
+    return os.getcwd()
+
+
+def register(shell: object) -> None:
+    """Bring the magics; a second time changes nothing."""
+    shell.register_magics(Workbench)
+    if show_line not in cells.listeners:
+        cells.listeners.append(show_line)
+
+
+__all__ = ["Workbench", "parse", "register", "show_line"]

@@ -1,0 +1,62 @@
+"""A rough time of a version right after it was installed: a few calls, 50 ms at most, no verdict."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from ..inputs import fresh
+
+BUDGET_S = 0.05
+CALLS_AT_MOST = 20
+BYTES_AT_MOST = 1 << 30  # inputs of a bench case that are kept for the next edit
+
+
+@dataclass(frozen=True)
+class Rough:
+    us: float
+    case: str
+
+
+def time_us(op, version, clock=time.perf_counter) -> Rough | None:
+    """The best of a few calls of the op on its bench case, else on its largest case; None when it has no case.
+
+    The clock is wall time around one call on a CPU. A mutating op keeps mutating its own copies.
+    """
+    inputs = _inputs(op)
+    if inputs is None or version.slot != "forward":
+        return None
+    case, values = inputs
+    args, kwargs = op.definition.split(list(values.values()))
+    best, spent = float("inf"), 0.0
+    with torch.no_grad():
+        for _ in range(CALLS_AT_MOST):
+            before = clock()
+            op.forward_op(*args, **kwargs)
+            took = clock() - before
+            best, spent = min(best, took), spent + took
+            if spent + took > BUDGET_S:
+                break
+    return Rough(best * 1e6, case.name)
+
+
+def _inputs(op):
+    """(case, its inputs), kept on the op while they are small enough."""
+    if op.rough_inputs is not None:
+        return op.rough_inputs
+    cases = op.case_list(bench=True)
+    if not cases:
+        return None
+    bench = [c for c in cases if c.bench]
+    chosen = bench[0] if bench else max(cases, key=lambda c: _bytes(c.bound(op.schema)))
+    values = fresh(chosen.bound(op.schema))
+    if _bytes(values) <= BYTES_AT_MOST:
+        op.rough_inputs = (chosen, values)
+    return chosen, values
+
+
+def _bytes(values: dict) -> int:
+    tensors = [t for v in values.values() for t in (v if isinstance(v, (list, tuple)) else [v]) if isinstance(t, torch.Tensor)]
+    return sum(t.numel() * t.element_size() for t in tensors)
