@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.directives.cells import cell, declare
 
+from tests.directives.cells import cell, declare
 from workbench import schema as schemas
 from workbench.directives import bind, infer_schema, parse
 from workbench.directives.binding import is_integer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.directives.cells import CELLS, cell, declare, lines
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from tests.directives.cells import CELLS, cell, declare, lines
 from workbench.directives.evaluate import cdiv, next_power_of_2
 from workbench.errors import SchemaError
 
@@ -193,7 +193,7 @@ def test_exported_with_dynamic_sizes(name, namespace):
         def forward(self, *tensors):
             return op(*tensors, *((2,) if tail else ()))
 
-    dynamic = [{i: torch.export.Dim.DYNAMIC for i in range(t.dim())} for t in inputs]
+    dynamic = [dict.fromkeys(range(t.dim()), torch.export.Dim.DYNAMIC) for t in inputs]
     program = torch.export.export(Model(), inputs, dynamic_shapes=(tuple(dynamic),), strict=False)
     node = next(n for n in program.graph.nodes if n.op == "call_function" and "op" in str(n.target))
     made = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else [node.meta["val"]]

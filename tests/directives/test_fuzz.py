@@ -9,17 +9,89 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.directives.cells import CELLS, SCHEMAS, declare
 
-from workbench.directives import infer_schema
+from tests.directives.cells import CELLS, SCHEMAS, declare
+from workbench.directives import infer_schema, structure
 from workbench.errors import SchemaError
 from workbench.source import Source, functions
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ATOMS = st.sampled_from(
-    "x b k p flag scale sizes n out cols x.shape x.shape[-1] x.stride() x.numel() x.dtype 0 1 -1 2.5 None True float32 "
-    "torch.float32 sm_count cdiv min prod empty zeros_like ( ) [ ] , = == != < <= is not and or if else in : * ** + - "
-    "/ // % . _ *_ lambda __import__ 'os' require tune flags grid block # ; @ \\ \" 1e999 0x 99999999999999999999".split()
+    [
+        "x",
+        "b",
+        "k",
+        "p",
+        "flag",
+        "scale",
+        "sizes",
+        "n",
+        "out",
+        "cols",
+        "x.shape",
+        "x.shape[-1]",
+        "x.stride()",
+        "x.numel()",
+        "x.dtype",
+        "0",
+        "1",
+        "-1",
+        "2.5",
+        "None",
+        "True",
+        "float32",
+        "torch.float32",
+        "sm_count",
+        "cdiv",
+        "min",
+        "prod",
+        "empty",
+        "zeros_like",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        "=",
+        "==",
+        "!=",
+        "<",
+        "<=",
+        "is",
+        "not",
+        "and",
+        "or",
+        "if",
+        "else",
+        "in",
+        ":",
+        "*",
+        "**",
+        "+",
+        "-",
+        "/",
+        "//",
+        "%",
+        ".",
+        "_",
+        "*_",
+        "lambda",
+        "__import__",
+        "'os'",
+        "require",
+        "tune",
+        "flags",
+        "grid",
+        "block",
+        "#",
+        ";",
+        "@",
+        "\\",
+        '"',
+        "1e999",
+        "0x",
+        "99999999999999999999",
+    ]
 )
 LINES = st.one_of(
     st.lists(ATOMS, max_size=14).map(" ".join),
@@ -37,6 +109,7 @@ LINES = st.one_of(
 @contextlib.contextmanager
 def only_schema_errors():
     """Inside, SchemaError is swallowed, and running or compiling any text fails the test."""
+    assert structure  # imported above, since an import compiles
     functions("void f() {}", "cpp"), functions("void f() {}", "cuda")  # imports, which do run code
     real = builtins.compile
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tests.directives.cells import CELLS, SCHEMAS, cell, declare, lines
 
+from tests.directives.cells import CELLS, SCHEMAS, cell, declare, lines
 from workbench.directives import Allocate, Kind, Launch, Let, Require, Tune, Unpack, parse
 from workbench.errors import SchemaError
 from workbench.source import Source
