@@ -1,0 +1,285 @@
+"""The steps of one job, taken in the child: arguments into guarded memory, the call, a look at what it did."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from . import explain, guard
+from .parcel import Parcel
+from .protocol import Given, Job, Made, Meta, Step
+from .wire import FRAME, Done, Order, Stored, unpack
+
+
+class Trial:
+    """One job in progress."""
+
+    def __init__(self, order: Order, frames: int, output: int) -> None:
+        self.order = order
+        self.results = order.results
+        self.frames, self.output = frames, output
+        self.blocks: list[guard.Block] = []  # what the op that runs now can reach; frozen ones included
+        self.fresh: list[int] = []  # places in `blocks` of what this step allocated
+        self.made: dict[tuple[int, int], object] = {}
+        self.position = 0  # end of the result file
+        self.step = Step("")
+        self.keep: list[object] = []
+
+    def tell(self, kind: str, *content: object) -> None:
+        self._frame(pickle.dumps((kind, *content), pickle.HIGHEST_PROTOCOL))
+
+    def end(self) -> None:
+        """An empty frame: the worker need not wait for the process to be gone, which takes milliseconds."""
+        self._frame(b"")
+
+    def _frame(self, data: bytes) -> None:
+        self._write(self.frames, FRAME.pack(len(data)) + data)
+
+    def _write(self, fd: int, data: bytes) -> None:
+        message = memoryview(data)
+        try:
+            while message:
+                message = message[os.write(fd, message) :]
+        except OSError:
+            os._exit(explain.CHANNEL_LOST)
+
+    def run(self) -> None:
+        try:
+            job: Job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
+            self.keep.append(_define(job.schemas, self.expected))
+            self.keep.append([library.load(self.allocate) for library in job.libraries])
+        except BaseException as error:
+            return self.tell("failed", said(error))
+        for number, step in enumerate(job.steps):
+            self.take(number, step)
+
+    def take(self, number: int, step: Step) -> None:
+        started = time.perf_counter()
+        self.step, self.fresh = step, []
+        try:
+            call = Call(self, step)
+            self.tell("begin", number, tuple(self.blocks))
+            started = time.perf_counter()
+            returned = call.op(*call.args, **call.keywords)
+            seconds = time.perf_counter() - started
+            outputs = _as_tuple(returned)
+            self.made.update({(number, i): value for i, value in enumerate(outputs)})
+            status, detail = self.inspect(call)
+            done = Done(number, status, detail, seconds=seconds, **self.collect(call, outputs))
+        except _Skip as reason:
+            done = Done(number, "skip", str(reason))
+        except BaseException as error:
+            done = Done(number, "error", said(error), seconds=time.perf_counter() - started)
+        _flush()
+        self._write(self.output, self.order.mark)
+        self.tell("done", done)
+
+    def allocate(self, nbytes: int, tensors: tuple[tuple[str, Meta], ...] = ()) -> int:
+        """The address of `nbytes` of guarded, poisoned memory. Launchers call this for what they allocate."""
+        block = guard.allocate(nbytes)
+        block = replace(block, tensors=tensors or self.guess(len(self.fresh), nbytes))
+        self.fresh.append(len(self.blocks))
+        self.blocks.append(block)
+        self.tell("block", block)
+        return block.start
+
+    def guess(self, index: int, nbytes: int) -> tuple[tuple[str, Meta], ...]:
+        """Name and metadata of the allocation number `index` of this step, for messages."""
+        known = {self.step.output(i): m for i, m in enumerate(self.step.layout or ())}
+        names = self.step.allocates or tuple(known)
+        name = names[index] if index < len(names) else ""
+        meta = known.get(name)
+        if meta and meta.numel * meta.dtype.itemsize == nbytes:
+            return ((name, meta),)
+        return ((name, Meta(torch.uint8, (nbytes,), (1,))),) if name else ()
+
+    def expected(self, *_: object, **__: object) -> object:
+        """What `wb_layout` ops return: empty tensors with the metadata of the reference."""
+        if self.step.layout is None:
+            raise RuntimeError(f"{self.step.op}: the kernel asks for the strides of the reference, which are not known")
+        made = []
+        for i, meta in enumerate(self.step.layout):
+            start = self.allocate(meta.extent * meta.dtype.itemsize, ((self.step.output(i), meta),))
+            block = next(b for b in reversed(self.blocks) if b.start == start)
+            made.append(meta.tensor(guard.storage(block)))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def inspect(self, call: Call) -> tuple[str, str]:
+        """Status and sentence of a step that returned: was anything written that may not be?"""
+        found = ("ok", "")
+        for place in range(len(self.blocks)):
+            block = self.blocks[place]
+            if not block.writable:
+                continue
+            if hit := guard.damage(block):
+                found = ("overrun", explain.damaged(block, *hit))
+            elif block.argument and found[0] == "ok":
+                byte = guard.changed_byte(block, call.originals[block.start], list(call.mutated.values()))
+                if byte is not None:
+                    found = ("mutation", explain.mutated(block, byte))
+            self.blocks[place] = guard.freeze(block)
+        return found
+
+    def collect(self, call: Call, outputs: tuple) -> dict[str, Any]:
+        """The fields of `Done` that hold what came out."""
+        flat = [t for value in outputs for t in (value if isinstance(value, (list, tuple)) else (value,))]
+        return {
+            "outputs": tuple(self.store(value) for value in outputs),
+            "mutated": {name: self.store(tensor) for name, tensor in call.mutated.items()},
+            "unwritten": tuple(self.unwritten(t) for t in flat),
+            "aliases": tuple(self.alias(t) for t in flat),
+        }
+
+    def store(self, value: object) -> object:
+        if isinstance(value, (list, tuple)):
+            return [self.store(v) for v in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        meta = Meta.of(value)
+        stored = Stored(meta, self.position)
+        left = meta.extent * value.element_size()
+        if left:
+            view = memoryview((ctypes.c_ubyte * left).from_address(value.data_ptr()))
+            while view:
+                count = os.pwrite(self.results.fd, view, self.position)
+                self.position, view = self.position + count, view[count:]
+        self.position = -(-self.position // guard.ALIGNMENT) * guard.ALIGNMENT
+        return stored
+
+    def home(self, tensor: object) -> guard.Block | None:
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+            return None
+        return next((b for b in self.blocks if b.start <= tensor.data_ptr() < b.end), None)
+
+    def unwritten(self, tensor: object) -> int:
+        block = self.home(tensor)
+        return 0 if block is None or block.argument else guard.unwritten(tensor, block)
+
+    def alias(self, tensor: object) -> str:
+        block = self.home(tensor)
+        return block.tensors[0][0] if block is not None and block.argument else ""
+
+
+class _Skip(Exception):
+    """A step that needs the result of one that failed."""
+
+
+class Call:
+    """An op with its arguments in guarded memory. `mutated` are the tensors that its schema lets it change."""
+
+    def __init__(self, trial: Trial, step: Step) -> None:
+        name, _, overload = step.op.partition(".")
+        namespace, _, short = name.partition("::")
+        self.op = getattr(getattr(getattr(torch.ops, namespace), short), overload or "default")
+        declared = self.op._schema.arguments
+        named = [(a, v) for a, v in zip(declared, step.args, strict=False)]
+        named += [(a, step.keywords[a.name]) for a in declared if a.name in step.keywords]
+        self.trial = trial
+        self.mutated: dict[str, torch.Tensor] = {}
+        self.originals: dict[int, bytes] = {}
+        self.uses: dict[tuple[int, int], list[tuple[str, Given]]] = {}
+        self.writes: set[tuple[int, int]] = set()
+        self.storages: dict[tuple[int, int], torch.UntypedStorage] = {}
+        for argument, value in named:
+            self._note(argument.name, value, bool(argument.alias_info and argument.alias_info.is_write))
+        self._map()
+        made = [self._value(a.name, v, bool(a.alias_info and a.alias_info.is_write)) for a, v in named]
+        count = min(len(step.args), len(declared))
+        self.args = (*made[:count], *step.args[count:])
+        names = {a.name for a, _ in named[count:]}
+        rest = {k: v for k, v in step.keywords.items() if k not in names}  # unknown: the op says so itself
+        self.keywords = {**{a.name: v for (a, _), v in zip(named[count:], made[count:], strict=True)}, **rest}
+
+    def _note(self, name: str, value: object, write: bool) -> None:
+        """Which storages are used, under which names, and which of them will be written to."""
+        if isinstance(value, (list, tuple)):
+            for i, v in enumerate(value):
+                self._note(f"{name}[{i}]", v, write)
+        elif isinstance(value, Given):
+            key = (id(value.parcel), value.parcel.tensors[value.name][0])
+            self.uses.setdefault(key, []).append((name, value))
+            if write:
+                self.writes.add(key)
+
+    def _map(self) -> None:
+        for key, uses in self.uses.items():
+            parcel: Parcel = uses[0][1].parcel
+            position, place = parcel.rooms[key[1]]
+            tensors = tuple((name, given.parcel.tensors[given.name][1]) for name, given in uses)
+            block = guard.open_image(parcel.file.fd, position, place, tensors, key in self.writes)
+            if block.writable:
+                self.originals[block.start] = parcel.bytes_of(key[1])
+            self.trial.blocks.append(block)
+            self.storages[key] = guard.storage(block)
+
+    def _value(self, name: str, value: object, write: bool) -> object:
+        """The argument itself: tensors on guarded memory, results of earlier steps, or what was given."""
+        if isinstance(value, (list, tuple)):
+            return [self._value(f"{name}[{i}]", v, write) for i, v in enumerate(value)]
+        if isinstance(value, Made):
+            if (value.step, value.index) not in self.trial.made:
+                raise _Skip(f"needs result {value.index} of step {value.step}, which there is not")
+            made = self.trial.made[value.step, value.index]
+            return self._thaw(name, made) if write and isinstance(made, torch.Tensor) else made
+        if not isinstance(value, Given):
+            return value
+        number, meta = value.parcel.tensors[value.name]
+        tensor = meta.tensor(self.storages[id(value.parcel), number])
+        if write:
+            self.mutated[name] = tensor
+        return tensor
+
+    def _thaw(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        block = self.trial.home(tensor)
+        if block is not None and not block.argument:
+            place = self.trial.blocks.index(block)
+            self.trial.blocks[place] = guard.thaw(block)
+        self.mutated[name] = tensor
+        return tensor
+
+
+def _define(schemas: tuple[str, ...], layout: object) -> list[torch.library.Library]:
+    """Define the ops, and beside each `ns::name` the op `wb_layout::ns__name` with the same arguments and results."""
+    libraries: dict[str, torch.library.Library] = {}
+
+    def library(namespace: str) -> torch.library.Library:
+        if namespace not in libraries:
+            libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
+        return libraries[namespace]
+
+    for text in schemas:
+        namespace, _, rest = text.partition("::")
+        library(namespace).define(rest)
+        name = rest.partition("(")[0]
+        if text.partition("->")[2].strip() != "()":
+            library("wb_layout").define(f"{namespace}__{rest}")
+            library("wb_layout").impl(f"{namespace}__{name}", layout, "CompositeExplicitAutograd")
+    return list(libraries.values())
+
+
+def _as_tuple(returned: object) -> tuple:
+    if returned is None:
+        return ()
+    return tuple(returned) if isinstance(returned, tuple) else (returned,)
+
+
+def said(error: BaseException) -> str:
+    """The message of an exception, without the C++ frames that torch appends."""
+    text = str(error).partition("\nException raised from")[0].strip() or type(error).__name__
+    return text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    ctypes.CDLL(None).fflush(None)

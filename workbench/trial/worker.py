@@ -1,0 +1,281 @@
+"""The warm process: imports torch once, runs no tensor op, and keeps one forked child ready for the next job.
+
+Started by `client` as `python -m workbench.trial.worker SOCKET PARENT`. It reads no job: it hands the bytes to the
+child, gathers what the child says and prints, and watches over its end.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import time
+import warnings
+from typing import NoReturn
+
+from .wire import FRAME, Reply, receive, send
+
+PRINTED_BYTES = 64 << 10  # what is kept of a child's output: its beginning,
+LAST_BYTES = 4 << 10  # and its end, where a dying program says why
+IDLE_S = 5.0  # between looks whether the notebook is still there
+QUIET_S = 0.02  # without a job, before time is spent on forks
+CHUNK = 1 << 16
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Child:
+    """A forked child that waits for its job, and the near ends of its pipes."""
+
+    def __init__(self, control: socket.socket, wakeup: tuple[int, int], others: list[socket.socket]) -> None:
+        near, far = socket.socketpair()
+        frames, output, record = os.pipe(), os.pipe(), os.pipe()
+        owner = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                foreign = [s.detach() for s in (control, near, *others)]
+                for fd in (*foreign, *wakeup, frames[0], output[0], record[0]):
+                    os.close(fd)
+                from . import child
+
+                child.main(far, frames[1], output[1], record[1], owner)
+            finally:
+                import traceback
+
+                traceback.print_exc()
+                os._exit(1)
+        self.code: int | None = None
+        far.close()
+        for _, fd in (frames, output, record):
+            os.close(fd)
+        self.channel, self.frames, self.output, self.record = near, frames[0], output[0], record[0]
+        for fd in (self.frames, self.output, self.record):
+            os.set_blocking(fd, False)
+
+    def close(self) -> None:
+        self.channel.close()
+        for fd in (self.frames, self.output, self.record):
+            os.close(fd)
+
+    def dead(self) -> bool:
+        return self.code is not None or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def kill(self) -> None:
+        """End the child and its process group."""
+        for send_to in (os.killpg, os.kill) if self.code is None else ():
+            try:
+                send_to(self.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def reap(self) -> int:
+        """Its exit code; whoever is left of its process group goes too, while the number is still taken."""
+        if self.code is None:
+            self.kill()
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
+
+
+class Watch:
+    """One child at work: everything that it says until its end."""
+
+    def __init__(self, child: Child, wakeup: int, control: socket.socket) -> None:
+        self.child, self.wakeup, self.control = child, wakeup, control
+        self.pending = bytearray()
+        self.frames: list[bytes] = []
+        self.printed = bytearray()
+        self.printed_bytes = 0
+        self.last_printed = b""
+        self.fault = bytearray()
+        self.ended = False
+
+    def until_end(self, limit_s: float) -> Reply:
+        """Wait until the child has said its last word, is dead, or was killed at the limit."""
+        started = time.monotonic()
+        hung, code = False, None
+        inputs = [self.child.frames, self.child.output, self.child.record, self.wakeup, self.control]
+        while code is None:
+            left = started + limit_s - time.monotonic()
+            if left <= 0 and not hung:
+                hung = True
+                self.child.kill()
+            ready = select.select(inputs, [], [], max(left, 0.0) if not hung else IDLE_S)[0]
+            if self.control in ready:  # the notebook is gone, or stopped waiting
+                self.child.kill()
+                os._exit(0)
+            self.drain()
+            code = 0 if self.ended else self.exit_code()
+        self.drain()
+        return Reply(
+            frames=tuple(self.frames),
+            fault=bytes(self.fault),
+            ended=self.ended,
+            exit=code,
+            hung=hung,
+            printed=bytes(self.printed),
+            last_printed=self.last_printed,
+            printed_bytes=self.printed_bytes,
+            seconds=time.monotonic() - started,
+        )
+
+    def exit_code(self) -> int | None:
+        try:
+            while os.read(self.wakeup, CHUNK):
+                pass
+        except BlockingIOError:
+            pass
+        return self.child.reap() if self.child.dead() else None
+
+    def drain(self) -> None:
+        self.pending += _read_all(self.child.frames)
+        self.fault += _read_all(self.child.record)
+        self.read_printed()
+        while len(self.pending) >= FRAME.size:
+            end = FRAME.size + FRAME.unpack_from(self.pending)[0]
+            if len(self.pending) < end:
+                break
+            if end == FRAME.size:
+                self.ended = True
+            else:
+                self.frames.append(bytes(self.pending[FRAME.size : end]))
+            del self.pending[:end]
+
+    def read_printed(self) -> None:
+        """What the child printed so far, at most a few chunks: a flood must not keep us from looking at the clock."""
+        for _ in range(16):
+            data = _read_some(self.child.output)
+            if not data:
+                return
+            self.printed_bytes += len(data)
+            self.printed += data[: PRINTED_BYTES - len(self.printed)]
+            self.last_printed = (self.last_printed + data)[-LAST_BYTES:]
+
+
+def _read_some(fd: int) -> bytes:
+    try:
+        return os.read(fd, CHUNK)
+    except BlockingIOError:
+        return b""
+
+
+def _read_all(fd: int) -> bytes:
+    parts = []
+    while data := _read_some(fd):
+        parts.append(data)
+    return b"".join(parts)
+
+
+class Nursery:
+    """The children that wait for a job. Two, so that a second job right after the first need not wait for a fork."""
+
+    SIZE = 2
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.waiting: list[Child] = []
+        self.spent: list[Child] = []
+        self.wakeup = os.pipe()
+        for fd in self.wakeup:
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self.wakeup[1], warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def take(self) -> Child:
+        """One that is alive."""
+        while self.waiting:
+            child = self.waiting.pop(0)
+            if not child.dead():
+                return child
+            self.spent.append(child)
+        return self._fork()
+
+    def spend(self, child: Child) -> None:
+        child.kill()
+        self.spent.append(child)
+
+    def tidy(self) -> None:
+        """Bury one that is spent, with all that it left behind, or else raise another one."""
+        if self.spent:
+            child = self.spent.pop()
+            child.reap()
+            child.close()
+            self._end_strays()
+        elif len(self.waiting) < self.SIZE:
+            self.waiting.append(self._fork())
+
+    @property
+    def tidied(self) -> bool:
+        return not self.spent and len(self.waiting) == self.SIZE
+
+    def _fork(self) -> Child:
+        return Child(self.control, self.wakeup, [c.channel for c in self.waiting])
+
+    def _end_strays(self) -> None:
+        """End processes that a job left outside its group: they became our children when their own parent died."""
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                pids = {int(pid) for pid in file.read().split()}
+        except OSError:
+            return
+        for pid in pids - {c.pid for c in (*self.waiting, *self.spent)}:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+
+
+def serve(control: socket.socket, parent: int) -> NoReturn:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    nursery = Nursery(control)
+    nursery.tidy()
+    send(control, b"ready")
+    while True:
+        if not select.select([control], [], [], IDLE_S if nursery.tidied else QUIET_S)[0]:
+            if os.getppid() != parent:
+                os._exit(0)
+            if not nursery.tidied:
+                nursery.tidy()
+            continue
+        try:
+            data, fds, limit_s = receive(control)
+        except (EOFError, OSError):
+            os._exit(0)
+        child = nursery.take()
+        try:
+            send(child.channel, data, fds)
+        except OSError:  # it died just now: `Watch` will see that
+            pass
+        for fd in fds:
+            os.close(fd)
+        reply = Watch(child, nursery.wakeup[0], control).until_end(limit_s)
+        send(control, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
+        nursery.spend(child)
+
+
+def preload() -> None:
+    """Import what children need, so that each of them has it from the start."""
+    warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
+    import importlib
+
+    for name in ("torch", "torch.library", "workbench.trial.child", "workbench.build.native", "workbench.directives"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            if name in ("torch", "workbench.trial.child"):
+                raise
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    preload()
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
