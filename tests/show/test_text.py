@@ -74,15 +74,20 @@ rmsnorm.backward cpp v9 not installed | 48 ms | line 9: use of undeclared identi
   Did you mean `cols`?"""
 
 
-def test_notes_and_printed_text_come_after_the_line():
-    trial = Trial((Outcome("a", "", "agree", 0.5),), printed="i = 0\ni = 1\n", notes=("two runs differ, within tolerance",))
-    assert str(samples.installed(trial=trial, notes=("a copy of x was made",))).split("\n")[1:] == [
+def test_notes_come_after_the_line():
+    trial = Trial((Outcome("a", "", "agree", 0.5),), printed="i = 0\n", notes=("two runs differ, within tolerance",))
+    warning = "cell, line 3: warning: unused variable 's'\n    float s;"
+    assert str(samples.installed(trial=trial, notes=("a copy of x was made", warning))).split("\n")[1:] == [
         "  note: a copy of x was made",
+        "  note: cell, line 3: warning: unused variable 's'",
+        "      float s;",
         "  note: two runs differ, within tolerance",
-        "  printed:",
-        "  | i = 0",
-        "  | i = 1",
     ]
+
+
+def test_a_trial_shows_what_was_printed():
+    trial = Trial((Outcome("a", "", "agree", 0.5),), printed="i = 0\ni = 1\n")
+    assert str(trial).endswith("  printed:\n  | i = 0\n  | i = 1")
 
 
 def test_a_trial_lists_failing_runs_first():

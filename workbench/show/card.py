@@ -54,11 +54,8 @@ def _slots(slots: Sequence[SlotRow]) -> str:
         runs = (
             f'<span class="acc">{escape(s.runs)}</span>' if version else f'<span class="soft">{escape(s.runs)}</span>'
         )
-        agrees = (
-            f"{dot('pass' if s.ok else 'fail')}{escape(s.agrees)}"
-            if s.agrees
-            else '<span class="faint">not compared</span>'
-        )
+        blank = '<span class="faint">not compared</span>' if version else ""
+        agrees = f"{dot('pass' if s.ok else 'fail')}{escape(s.agrees)}" if s.agrees else blank
         time = words.duration(s.time_us * 1e-6, 3, MICRO) if s.time_us > 0 else ""
         cells = [f"<td>{escape(s.slot)}</td><td>{runs} <span class=soft>{escape(s.how)}</span></td><td>{agrees}</td>"]
         cells += [f'<td class="n">{time}</td>'] if timed else []
@@ -101,7 +98,7 @@ def _version(row: HistoryRow) -> str:
     colour = {"installed": "good", "refused": "bad"}.get(row.status, "soft")
     number = f'<span class="acc">v{row.version}</span>' if row.status == "installed" else f"v{row.version}"
     time = words.duration(row.seconds, 2, MICRO) if row.seconds > 0 else ""
-    told = " ".join(part for part in (row.title, row.detail) if part)
+    told = "; ".join(part for part in (row.title, row.detail) if part)
     told = told if len(told) <= 240 else told[:239] + "…"
     return (
         f'<tr><td>{number}</td><td>{escape(row.slot)}</td><td class="soft">{escape(row.how)}</td>'

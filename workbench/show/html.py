@@ -7,6 +7,7 @@ the style still shows tables and words in the right order.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html import escape
 
 from ..errors import Diagnostic
@@ -22,9 +23,11 @@ def of(report: Report) -> str:
     """The html of any report, with its stylesheet."""
     from . import card  # above this module: a card holds a check
 
-    body = {Line: line, Trial: trial, Check: check, Card: card.card}
-    draw = next((body[kind] for kind in type(report).__mro__ if kind in body), None)
-    return page(draw(report) if draw else f"<pre>{escape(str(report))}</pre>", "report")
+    draw: dict[type, Callable[..., str]] = {Line: line, Trial: trial, Check: check, Card: card.card}
+    for kind in type(report).__mro__:
+        if kind in draw:
+            return page(draw[kind](report), "report")
+    return page(f"<pre>{escape(str(report))}</pre>", "report")
 
 
 def page(body: str, *sheets: str) -> str:
@@ -34,7 +37,7 @@ def page(body: str, *sheets: str) -> str:
 
 
 def line(report: Line) -> str:
-    """The cell's line; under a refusal the picture, the worst elements and the hint."""
+    """The cell's line; under a refusal the picture, elements and hint. Printed text is not part of it."""
     version = f"v{report.version}"
     title = f' title="{escape(report.title)}"' if report.title else ""
     head = [f"<b>{escape(words.target(report))}</b>", f'<span class="soft">{escape(words.how(report))}</span>']
@@ -49,7 +52,7 @@ def line(report: Line) -> str:
     row = " ".join([*head, *(f"{sep} <span>{part}</span>" for part in parts if part)])
     notes = dict.fromkeys([*report.notes, *(report.trial.notes if report.trial else ())])
     below = ("" if report.installed else _why(report)) + captions(list(notes))
-    return f'<div class="line"><div class="row">{row}</div>{below}{_printed(report.trial)}</div>'
+    return f'<div class="line"><div class="row">{row}</div>{below}</div>'
 
 
 def _agreement(trial: Trial | None) -> str:
@@ -135,8 +138,8 @@ def _excerpt(diagnostic: Diagnostic) -> str:
     return f"<pre>{escape(shown)}</pre>" if shown else ""
 
 
-def _printed(trial: Trial | None) -> str:
-    if not (trial and trial.printed.strip()):
+def _printed(trial: Trial) -> str:
+    if not trial.printed.strip():
         return ""
     return f'<p class="cap">printed</p><pre class="said">{escape(words.clip(trial.printed, 200, 20_000))}</pre>'
 

@@ -22,7 +22,7 @@ def rich(said: str) -> str:
 
 def captions(said: tuple[str, ...] | list[str]) -> str:
     """Notes and the like, one quiet paragraph each."""
-    return "".join(f'<p class="cap">{rich(part)}</p>' for part in said)
+    return "".join(f'<p class="cap">{rich(part)}</p>'.replace("\n", "<br>") for part in said)
 
 
 def folded(title: str, body: str) -> str:

@@ -15,7 +15,7 @@ TRIAL_ROWS = 40
 
 
 def line(report: Line) -> str:
-    """The one line under a cell, and what belongs below it.
+    """The one line under a cell, and what belongs below it. What the kernel printed is not part of it.
 
     >>> print(line(report))
     rmsnorm cuda v7 | 52 ms | 6 cases x 3 dtypes agree, closest: odd bf16 at 0.6 of allowed | 38 regs, no spills
@@ -28,9 +28,7 @@ def line(report: Line) -> str:
         parts = [head, words.run_time(report), agreement(report.trial), report.resources, rough(report)]
     below = [] if report.installed else _why(report)
     notes = [*report.notes, *(report.trial.notes if report.trial else ())]
-    below += [_indented(f"note: {note}") for note in dict.fromkeys(notes)]
-    if report.trial and report.trial.printed.strip():
-        below += ["  printed:", textwrap.indent(words.clip(report.trial.printed), "  | ", lambda _: True)]
+    below += [_note(note) for note in dict.fromkeys(notes)]
     return "\n".join([" | ".join(p for p in parts if p), *below])
 
 
@@ -120,7 +118,7 @@ def trial(report: Trial) -> str:
     shown = [" | ".join(parts), *table(("case", "dtype", "outcome", "of allowed", ""), rows, right=(3,))]
     if len(order) > TRIAL_ROWS:
         shown.append(f"  and {len(order) - TRIAL_ROWS} more")
-    shown += [_indented(f"note: {note}") for note in report.notes]
+    shown += [_note(note) for note in report.notes]
     if report.printed.strip():
         shown += ["  printed:", textwrap.indent(words.clip(report.printed), "  | ", lambda _: True)]
     return "\n".join(shown)
@@ -160,7 +158,7 @@ def card(report: Card) -> str:
         shown += ["", check(report.check)]
     if report.history:
         shown += ["", *_history(report.history)]
-    return "\n".join([*shown, *(_indented(f"note: {note}") for note in report.notes)])
+    return "\n".join([*shown, *(_note(note) for note in report.notes)])
 
 
 def _slots(slots: Sequence[SlotRow]) -> list[str]:
@@ -215,6 +213,11 @@ def table(
 def _wrapped(text: str, margin: int) -> list[str]:
     pad = " " * margin
     return textwrap.wrap(text, max(WIDTH, margin + 40), initial_indent=pad, subsequent_indent=pad)
+
+
+def _note(note: str) -> str:
+    """A note; the lines after its first, as of a warning with the code it is about, stay lines."""
+    return "\n".join(_indented(part) for part in f"note: {note}".splitlines())
 
 
 def _indented(text: str) -> str:

@@ -220,5 +220,5 @@ def clip(text: str, lines: int = 40, characters: int = 4000) -> str:
     if len(rows) <= lines:
         return text
     head = lines * 3 // 4
-    gap = count(len(rows) - lines, "line")
-    return "\n".join([*rows[:head], f"... {gap} left out ...", *rows[head + len(rows) - lines :]])
+    left_out = count(len(rows) - lines, "line")
+    return "\n".join([*rows[:head], f"... {left_out} left out ...", *rows[head + len(rows) - lines :]])
