@@ -7,18 +7,17 @@ the prelude is the business of `cpp.py`: the first line of the text is the one `
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from ..directives import Binding, Declaration, Kind, Let, Tune, bind
-from ..directives.evaluate import _Values
+from ..directives import Declaration, Kind, bind
 from ..errors import SchemaError
 from ..source import Function, Parameter, Source
 from . import ctypes_cpp
+from .forms import Form, complete
 
 _MATH = re.compile(
     r"\bstd::|<c?math(\.h)?>|\b(?:M_PI|isnan|isinf|isfinite|signbit|(?:fabs|fmax|fmin|fma|fmod|sqrt|cbrt|hypot|pow|exp|exp2|expm1|"
@@ -57,63 +56,32 @@ def instantiate(
     Dtypes of tensors that directives make are filled in. Raises SchemaError, on the user's line, naming the parameter
     and the dtype, where the kernel has no form for these dtypes, or where a template value is not known at build time.
     """
-    known = complete(declaration, dtypes)
-    tuned = dict(tuned or {})
+    form = Form(declaration, complete(declaration, dtypes), dict(tuned or {}))
     bound: set[str] = set()
     thunks, symbols, parameters, types = [], [], [], set()
     for binding in bind(declaration.functions, declaration):
-        arguments = _template_arguments(binding, declaration, known, tuned)
+        arguments = form.template_arguments(binding)
         bound |= set(binding.values)
         for p in binding.function.parameters:
-            _check_pointer(p, binding, declaration, known)
+            form.check(p, binding)
         symbol = f"wb_call_{binding.function.name}"
         thunks.append(_thunk(symbol, binding.function, arguments, declaration, source.file))
         symbols.append(symbol)
         parameters.append(tuple(_coded(p, arguments, declaration) for p in binding.function.parameters))
         types |= set(arguments.values())
-    return Body(_text(source, declaration, tuned, bound, types, thunks), tuple(symbols), tuple(parameters))
+    return Body(_text(source, form, bound, types, thunks), tuple(symbols), tuple(parameters))
 
 
-def complete(declaration: Declaration, dtypes: Mapping[str, torch.dtype | None]) -> dict[str, torch.dtype | None]:
-    """The dtypes of all tensors, those that directives make included, where they follow from the arguments' dtypes.
-
-    >>> complete(declaration, {"x": torch.float16, "w": torch.float16})["rstd"]
-    torch.float32
-    """
-    known = dict(dtypes)
-    default = known.get(declaration.first_tensor or "")
-    for made in declaration.allocations:
-        if made.name in known:
-            continue
-        like = declaration.aliases.get(made.like, made.like) if made.like else None
-        known[made.name] = known.get(like) if like else default
-        if made.dtype is not None:
-            known[made.name] = _dtype(made.dtype.tree, declaration, known, made.name, made.line)
-    return known
-
-
-def _dtype(tree: ast.AST, declaration: Declaration, known: Mapping, name: str, line: int) -> torch.dtype | None:
-    if isinstance(tree, ast.Attribute) and isinstance(tree.value, ast.Name):
-        return known.get(declaration.aliases.get(tree.value.id, tree.value.id))
-    if isinstance(tree, ast.Name):
-        word = declaration.aliases.get(tree.id, tree.id)
-        if word in known:
-            return known[word]
-        if word not in declaration.values:
-            return getattr(torch, word)
-    raise SchemaError(f"the dtype of {name} is only known at a call, so no form of the kernel can be chosen before", line=line)
-
-
-def _text(source, declaration, tuned, bound, types, thunks) -> str:
+def _text(source: Source, form: Form, bound: set[str], types: set[str], thunks: list[str]) -> str:
     lines = [f'#include "{"wb_body_math.h" if _MATH.search(source.text) else "wb_body.h"}"']
     if "_Float16" in types or re.search(r"\bhalf\b", source.text):
         lines += [] if _OWN_HALF.search(source.text) else ['#include "wb_half.h"']
     if ("bfloat16" in types or re.search(r"\bbfloat16\b", source.text)) and not _OWN_BFLOAT16.search(source.text):
         lines += ['#include "wb_bfloat16.h"']
-    for tune in declaration.tunes.values():
+    for tune in form.declaration.tunes.values():
         if tune.name not in bound:
-            value = tuned.get(tune.name, tune.values[0])
-            kind = "double" if declaration.values[tune.name] is Kind.FLOAT else "int" if abs(value) < 2**31 else "long long"
+            value = form.tuned.get(tune.name, tune.values[0])
+            kind = "double" if isinstance(value, float) else "int" if abs(value) < 2**31 else "long long"
             lines.append(f"constexpr {kind} {tune.name} = {value!r};")
     text = source.text if source.text.endswith("\n") else source.text + "\n"
     return "\n".join([*lines, _line(source.first_line, source.file), text + "\n".join(thunks)]) + "\n"
@@ -123,75 +91,6 @@ def _line(number: int, file: str) -> str:
     """A `#line` directive; control characters in a file's name would end it."""
     name = "".join(c if c.isprintable() else "?" for c in file).replace("\\", "\\\\").replace('"', '\\"')
     return f'#line {number} "{name}"'
-
-
-def _template_arguments(
-    binding: Binding, declaration: Declaration, known: Mapping[str, torch.dtype | None], tuned: Mapping[str, int | float]
-) -> dict[str, str]:
-    """Template parameter -> what stands in its place, in order; a defaulted type that no tensor fixes ends the list."""
-    arguments = {}
-    for t in binding.function.templates:
-        if t.name in binding.values:
-            arguments[t.name] = _constant(t.name, t.line, declaration, tuned)
-        elif t.name in binding.types:
-            arguments[t.name] = _element_type(t.name, binding, declaration, known)
-        else:
-            break
-    return arguments
-
-
-def _element_type(name: str, binding: Binding, declaration: Declaration, known: Mapping[str, torch.dtype | None]) -> str:
-    function, line = binding.function, binding.function.line
-    seen: dict[torch.dtype, str] = {}
-    for tensor in binding.types[name]:
-        dtype = known.get(declaration.aliases.get(tensor, tensor))
-        if dtype is not None:
-            seen.setdefault(dtype, tensor)
-    if len(seen) > 1:
-        told = ", ".join(f"{ctypes_cpp.short(d)} for {t}" for d, t in seen.items())
-        raise SchemaError(f"{function.name}: the type {name} would be {told}; give one of them a type of its own", line=line)
-    # Every tensor of this type is None: any type will do, its pointers are null.
-    dtype = next(iter(seen), known.get(declaration.first_tensor or "") or torch.float32)
-    if dtype not in ctypes_cpp.CPP:
-        raise SchemaError(
-            f"{function.name}: {seen[dtype]} is {ctypes_cpp.short(dtype)}, which has no C++ type here; kernels take "
-            f"{', '.join(map(ctypes_cpp.short, ctypes_cpp.CPP))}", line=line)
-    return ctypes_cpp.CPP[dtype]
-
-
-def _constant(name: str, line: int, declaration: Declaration, tuned: Mapping[str, int | float]) -> str:
-    """The value of a template value parameter: a tuned name, or what follows from these and numbers alone."""
-    made = {s.name: s for s in declaration.statements if isinstance(s, (Let, Tune))}
-    waiting, seen = [name], set()
-    while waiting:
-        n = waiting.pop()
-        statement = made.get(n)
-        asked = statement and isinstance(statement, Let) and any(isinstance(k, ast.Attribute) for k in ast.walk(statement.value.tree))
-        if statement is None or asked:
-            why = f"{name} is only known at a call" if n == name else f"{name} depends on {n}, which is only known at a call"
-            raise SchemaError(f"{why}: a template parameter needs a number or a tuned name; take {name} as a function "
-                              f"parameter, or write 'tune {name} = ...'", line=line)
-        if isinstance(statement, Let) and n not in seen:
-            seen.add(n)
-            names = (k.id for k in ast.walk(statement.value.tree) if isinstance(k, ast.Name))
-            waiting += [k for k in names if k in declaration.values or k == "sm_count"]
-    value = _Values(declaration, {a.name: None for a in declaration.arguments}, tuned)[name]
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
-
-
-def _check_pointer(p: Parameter, binding: Binding, declaration: Declaration, known: Mapping[str, torch.dtype | None]) -> None:
-    """A pointer to a type of its own takes one dtype."""
-    if not p.pointer or p.type in {t.name for t in binding.function.templates} or p.type == "void":
-        return
-    tensor = declaration.aliases.get(p.name, p.name)
-    wanted, got = ctypes_cpp.dtype_of(p.type), known.get(tensor)
-    if wanted is None:
-        raise SchemaError(f"{binding.function.name}: '{p.spelled}' points to {p.type}, which is the type of no dtype", line=p.line)
-    if got is not None and got != wanted:
-        raise SchemaError(
-            f"{binding.function.name} has no form for {ctypes_cpp.short(got)}: its parameter '{p.spelled}' takes "
-            f"{ctypes_cpp.short(wanted)} alone, got {p.name} as {ctypes_cpp.short(got)}; a template on the element type takes more",
-            line=p.line)
 
 
 def _coded(p: Parameter, arguments: Mapping[str, str], declaration: Declaration) -> tuple[int, str]:

@@ -67,7 +67,7 @@ inline const char* dtype_name(int32_t code) {
   return code < 0 ? "None" : code < 30 ? names[code] : "another dtype";
 }
 
-inline int64_t element_size(int32_t dtype) {
+constexpr int64_t element_size(int32_t dtype) {
   switch (dtype) {
     case int16: case uint16: case float16: case bfloat16: return 2;
     case int32: case uint32: case float32: case complex32: return 4;

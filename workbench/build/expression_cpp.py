@@ -91,7 +91,9 @@ class Writer:
 
     def _unaryop(self, node: ast.UnaryOp) -> str:
         inner = self.expression(node.operand)
-        return f"!{inner}" if isinstance(node.op, ast.Not) else f"wb::neg({inner})" if isinstance(node.op, ast.USub) else inner
+        if isinstance(node.op, ast.Not):
+            return f"!{inner}"
+        return f"wb::neg({inner})" if isinstance(node.op, ast.USub) else inner
 
     def _boolop(self, node: ast.BoolOp) -> str:
         joint = " && " if isinstance(node.op, ast.And) else " || "
@@ -132,7 +134,7 @@ class Writer:
         owner, method = self.tensor(node.func.value), node.func.attr
         if method == "stride":
             return f"{owner}.stride()" + (f".at({self.expression(node.args[0])})" if node.args else "")
-        return {"numel": f"{owner}.numel", "dim": f"{owner}.dim", "element_size": f"wb::element_size({owner}.dtype)"}[method]
+        return f"wb::element_size({owner}.dtype)" if method == "element_size" else f"{owner}.{method}"
 
     def shown(self, node: ast.AST) -> list[tuple[str, str]]:
         """What a failed `require` tells about its expression: (text, C++ that cannot fail) of names and shapes."""

@@ -80,7 +80,7 @@ struct Op {
   const int16_t* results;  // the tensors that are returned, outputs first; -1 is one that no directive makes
   int output_count, result_count;
   const char* const* values;  // names of the values, for messages
-  void (*plan)(Frame&);       // what outputs and `require` need
+  void (*plan)(Frame&);       // what outputs and checks need
   void (*prepare)(Frame&);    // what only the kernels need
 };
 
@@ -204,4 +204,5 @@ void run(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outputs);
 
 }  // namespace wb
 
+#include "launcher_tensors.h"
 #include "launcher_run.h"

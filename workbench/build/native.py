@@ -9,15 +9,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 
 from ..directives import Declaration
 from ..errors import BuildError
 from .body import Body
-from .ctypes_cpp import CODES, DTYPE_CODES, short
-from .launcher import statement_text
+from .ctypes_cpp import CODES, DTYPE_CODES
+from .statements_cpp import statement_text
 
 NONE, ANY = -1, -2  # no_dtype and any_dtype of launcher.h
 _DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
@@ -137,12 +136,6 @@ def _load(path: str) -> ctypes.CDLL:
         raise BuildError(f"{path} cannot be loaded: {error}") from None
 
 
-@cache
-def _libtorch() -> None:
-    """Launchers are linked against libtorch_cpu, which must be here first."""
-    assert torch.__version__
-
-
 _MISS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int8), ctypes.c_int32)
 _ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)
 
@@ -196,7 +189,7 @@ class Launcher:
             try:
                 dtypes = tuple(_DTYPES.get(codes[i]) for i in range(count))  # type: ignore[index]
                 message = callback(dtypes)  # type: ignore[misc]
-            except BaseException as error:  # noqa: BLE001  an exception cannot cross C; its text becomes the caller's
+            except BaseException as error:  # it cannot cross C; its text becomes the caller's
                 message = str(error) or type(error).__name__
             if message is None:
                 return 0
@@ -215,8 +208,3 @@ class Launcher:
         kept = _ALLOCATE(callback) if callback else _ALLOCATE()
         self._callbacks.append(kept)
         self._library.wb_hook_allocate(kept)
-
-
-def describe(dtypes: Sequence[torch.dtype | None]) -> str:
-    """`(torch.float32, None)` -> `"float32, None"`, for messages."""
-    return ", ".join(map(short, dtypes))
