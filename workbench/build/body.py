@@ -33,7 +33,7 @@ class Body:
     """One instance of a cell's functions, ready for the compiler.
 
     `symbols` are the exported names, one a function in the order in which they are called; `parameters` are for each
-    function (index among the named values, C type, "pointer" for a tensor) of every parameter, in order.
+    function (index among the named values, C type, `float*` for a tensor) of every parameter, in order.
     """
 
     text: str
@@ -56,7 +56,15 @@ def instantiate(
     Dtypes of tensors that directives make are filled in. Raises SchemaError, on the user's line, naming the parameter
     and the dtype, where the kernel has no form for these dtypes, or where a template value is not known at build time.
     """
-    form = Form(declaration, complete(declaration, dtypes), dict(tuned or {}))
+    try:
+        return _instantiate(source, Form(declaration, complete(declaration, dtypes), dict(tuned or {})))
+    except SchemaError as error:
+        error.file = error.file or source.file
+        raise
+
+
+def _instantiate(source: Source, form: Form) -> Body:
+    declaration = form.declaration
     bound: set[str] = set()
     thunks, symbols, parameters, types = [], [], [], set()
     for binding in bind(declaration.functions, declaration):
@@ -95,7 +103,7 @@ def _line(number: int, file: str) -> str:
 
 def _coded(p: Parameter, arguments: Mapping[str, str], declaration: Declaration) -> tuple[int, str]:
     value = list(declaration.values).index(p.name)
-    return value, "pointer" if p.pointer else _scalar(p, arguments)[1]
+    return value, f"{arguments.get(p.type, p.type)}*" if p.pointer else _scalar(p, arguments)[1]
 
 
 def _scalar(p: Parameter, arguments: Mapping[str, str]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import torch
 from ..directives import Declaration
 from ..errors import BuildError
 from .body import Body
-from .ctypes_cpp import CODES, DTYPE_CODES
+from .ctypes_cpp import CODES, DTYPE_CODES, dtype_of
 from .statements_cpp import statement_text
 
 NONE, ANY = -1, -2  # no_dtype and any_dtype of launcher.h
@@ -106,7 +106,8 @@ def _functions(declaration: Declaration, instance: Instance, kept: list[object])
     functions = (_Function * len(declaration.functions))()
     rows = zip(functions, declaration.functions, instance.body.symbols, instance.body.parameters, strict=True)
     for row, function, symbol, parameters in rows:
-        coded = (_Parameter * max(1, len(parameters)))(*((v, CODES.index(t)) for v, t in parameters))
+        codes = ((v, CODES.index("pointer" if t.endswith("*") else t)) for v, t in parameters)
+        coded = (_Parameter * max(1, len(parameters)))(*codes)
         kept.append(coded)
         row.entry = ctypes.cast(library[symbol], ctypes.c_void_p)
         row.name, row.parameter_count, row.parameters = function.name.encode(), len(parameters), coded
@@ -114,14 +115,16 @@ def _functions(declaration: Declaration, instance: Instance, kept: list[object])
 
 
 def _codes(declaration: Declaration, instance: Instance) -> ctypes.Array:
-    """The dtypes that this instance is for; those of tensors that no kernel takes do not matter."""
-    slots = {n: i for i, n in enumerate(declaration.values)}
-    aliases = declaration.aliases
-    taken = {v for parameters in instance.body.parameters for v, _ in parameters}
-    bound = {aliases.get(n, n) for n, i in slots.items() if i in taken}
-    codes = [DTYPE_CODES.get(d, NONE) if d is not None else NONE for d in instance.dtypes]
-    pairs = zip(declaration.tensors, codes, strict=True)
-    return (ctypes.c_int8 * max(1, len(codes)))(*(c if n in bound else ANY for n, c in pairs))
+    """The dtypes that this instance serves: any for a tensor that no kernel takes, and for one that is None the one
+    that its pointer is of.
+    """
+    slots = {v: declaration.aliases.get(n, n) for v, n in enumerate(declaration.values)}
+    pointers = {slots[v]: t[:-1] for parameters in instance.body.parameters for v, t in parameters if t.endswith("*")}
+    codes = []
+    for name, dtype in zip(declaration.tensors, instance.dtypes, strict=True):
+        served = dtype or dtype_of(pointers.get(name, "void"))
+        codes.append(DTYPE_CODES.get(served, NONE) if name in pointers and served else ANY)
+    return (ctypes.c_int8 * max(1, len(codes)))(*codes)
 
 
 def _numbers(numbers: Sequence[int | float]) -> ctypes.Array:
