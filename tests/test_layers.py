@@ -18,16 +18,16 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors",),
-    ("settings", "schema", "source", "report"),
+    ("settings", "annotations", "schema", "source", "report"),
     ("inputs", "case", "version", "directives", "entry", "reference", "toolchain"),
     ("build",),
     ("trial",),
-    ("register", "gradient", "pullback", "kernel"),
+    ("register", "traces", "gradient", "pullback", "batching", "kernel"),
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("op", "install", "examine", "describe"),
+    ("op", "define", "evidence", "examine", "verdict", "slots", "python_kernel", "install", "describe"),
     ("cells", "load", "magic", "cli"),
     ("__init__", "__main__"),
 )
