@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 NO_FAKE = "There is no fake: give the op a reference with wb.op, or @op.fake."
-SAME_FAKE = "The kernel's {} are not the fake's: make the kernel, or the reference (or @op.fake), say the same."
+SAME_FAKE = "Its {} are not the kernel's: make the kernel and the reference (or @op.fake) say the same."
 WRITES = "The op changes an argument that its schema does not name: add it to mutates=."
 DYNAMIC = "The shape depends on values: give @op.fake, with torch.library.get_ctx().new_dynamic_size() as that size."
 SYMBOLIC = "A fake must work with symbolic sizes: no int() and no `if` on a size."
@@ -23,7 +23,7 @@ CURES: tuple[tuple[str, str, str], ...] = (
     ("schema", r"mutat|modif|immutable|writ", WRITES),
     ("schema", r"alias", "The op returns one of its inputs, or a view of it: return a clone."),
     ("fake", r"data.?depend|unbacked|DynamicOutputShape", DYNAMIC),
-    ("fake", r"not allocated|data_ptr|[Nn]o fake|Meta", NO_FAKE),
+    ("fake", r"not allocated|data_ptr|no fake|'meta' backend", NO_FAKE),
     ("fake", r"guard|symbol", SYMBOLIC),
     ("fake", r"dtype", SAME_FAKE.format("dtypes")),
     ("fake", r"strid|layout", SAME_FAKE.format("strides")),
@@ -34,10 +34,10 @@ CURES: tuple[tuple[str, str, str], ...] = (
     ("gradients", r"elements differ", "The backward is not the reference's derivative: look at that gradient."),
     ("gradcheck", r"mismatch|numerical", "The backward is not the forward's derivative: look at its formula."),
     ("gradcheck", r"reentrant|determinis", "The backward gives other values each time: a race, or atomics."),
-    ("compile", r"not allocated|[Nn]o fake", NO_FAKE),
+    ("compile", r"not allocated|no fake", NO_FAKE),
     ("compile", r"symbol|SymInt|guard", SYMBOLIC),
     ("compile", r"grad", "The backward must use only what it is given, no tensors that it closed over."),
-    ("compile", r"not close|differ|[Mm]ismatch", "Does the op keep state, or read outside of its inputs?"),
+    ("compile", r"not close|differ|mismatch", "Does the op keep state, or read outside of its inputs?"),
     ("compiled = eager", r"strides", "The fake says other strides than the kernel writes: see the fake row."),
     ("compiled = eager", r"differ", "Does the op keep state, or read outside of its inputs?"),
     ("compiled = eager", r"symbol|SymInt|guard", SYMBOLIC),
@@ -51,4 +51,4 @@ def cure(check: str, failure: str) -> str:
     >>> cure("schema", "Argument x is not defined as mutable but was mutated")
     'The op changes an argument that its schema does not name: add it to mutates=.'
     """
-    return next((text for about, words, text in CURES if about in ("", check) and re.search(words, failure)), "")
+    return next((text for about, words, text in CURES if about in ("", check) and re.search(words, failure, re.IGNORECASE)), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
 
 from ..inputs import FLOATS, fresh, tensors_in
 from ..report import Row
@@ -38,7 +39,7 @@ def gradcheck(sample: Sample) -> Row:
     fast = sample.level == "quick"
     try:
         torch.autograd.gradcheck(run, tensors, fast_mode=fast)
-    except torch.autograd.gradcheck.GradcheckError as error:
+    except GradcheckError as error:
         said = " ".join(line.strip() for line in str(error).splitlines()[:3])
         return failed("gradcheck", label, said, "float64 inputs")
     how = "along random directions" if fast else "element by element"

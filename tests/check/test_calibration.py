@@ -1,0 +1,263 @@
+"""The rule of agreement passes correct kernels and refuses wrong ones: what its floors were chosen by."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workbench import schema
+from workbench.case import make
+from workbench.check import rule
+from workbench.check.agree import expected, judge
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+NORM = schema.parse("lab::rmsnorm(Tensor x, Tensor w, float eps=1e-6) -> Tensor")
+ONE = schema.parse("lab::one(Tensor x) -> Tensor")
+TWO = schema.parse("lab::two(Tensor a, Tensor b) -> Tensor")
+THREE = schema.parse("lab::three(Tensor q, Tensor k, Tensor v) -> Tensor")
+
+
+def running(x):
+    """Sums along the last dimension, one element after the other, in float32."""
+    total = torch.zeros(x.shape[:-1])
+    for column in x.float().unbind(-1):
+        total = total + column
+    return total[..., None]
+
+
+def rmsnorm(x, w, eps=1e-6):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+
+def rmsnorm_float(x, w, eps=1e-6):
+    xf = x.float()
+    return (xf * torch.rsqrt(xf.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * w
+
+
+def norm_sequential(x, w, eps=1e-6):
+    return (x.float() * torch.rsqrt(running(x.float() ** 2) / x.size(-1) + eps) * w.float()).to(x.dtype)
+
+
+def norm_rounding_between(x, w, eps=1e-6):
+    r = torch.rsqrt(running(x.float() ** 2) / x.size(-1) + eps)
+    return ((x.float() * r).to(x.dtype).float() * w.float()).to(x.dtype)
+
+
+def norm_reciprocal(x, w, eps=1e-6):
+    r = 1 / torch.sqrt(running(x.float() ** 2) * (torch.ones(()) / x.size(-1)) + eps)
+    return (x.float() * w.float() * r).to(x.dtype)
+
+
+def softmax(x):
+    return x.softmax(-1)
+
+
+def softmax_sequential(x):
+    e = torch.exp(x.float() - x.float().amax(-1, keepdim=True))
+    return (e * (1 / running(e))).to(x.dtype)
+
+
+def softmax_exp2(x):
+    scaled = x.float() * 1.4426950408889634
+    e = torch.exp2(scaled - scaled.amax(-1, keepdim=True))
+    return (e / running(e)).to(x.dtype)
+
+
+def layernorm(x):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+
+def layernorm_one_pass(x):
+    mean = running(x) / x.size(-1)
+    variance = running(x.float() ** 2) / x.size(-1) - mean * mean
+    return ((x.float() - mean) * torch.rsqrt(variance + 1e-5)).to(x.dtype)
+
+
+def gelu(x):
+    return torch.nn.functional.gelu(x)
+
+
+def gelu_erf(x):
+    return (x.float() * 0.5 * (1 + torch.erf(x.float() * 0.7071067811865476))).to(x.dtype)
+
+
+def matmul(a, b):
+    return a @ b
+
+
+def matmul_sequential(a, b):
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        total = total + a[:, k : k + 1].float() * b[k : k + 1].float()
+    return total.to(a.dtype)
+
+
+def matmul_split(a, b):
+    parts = [matmul_sequential(x.float(), y.float()) for x, y in zip(a.chunk(8, 1), b.chunk(8, 0), strict=True)]
+    return sum(parts).to(a.dtype)
+
+
+def attention(q, k, v):
+    return ((q @ k.mT).float() * q.size(-1) ** -0.5).softmax(-1).to(v.dtype) @ v
+
+
+def attention_online(q, k, v):
+    s = q.float() @ k.float().mT * q.size(-1) ** -0.5
+    p = torch.exp(s - s.amax(-1, keepdim=True))
+    return (p.to(v.dtype).float() @ v.float() / p.sum(-1, keepdim=True)).to(v.dtype)
+
+
+def norm_cases(t):
+    for columns in (1, 4, 33, 123, 1024, 8192):
+        yield t(5, columns), t(columns)
+
+
+def row_cases(t):
+    for columns in (1, 4, 33, 123, 1024, 8192):
+        yield t(5, columns)
+    yield t(5, 123, low=-40, high=40)
+
+
+def matmul_cases(t):
+    for m, k, n in ((65, 130, 33), (5, 4096, 1), (1, 4096, 1), (7, 2048, 3), (64, 7, 5)):
+        yield t(m, k), t(k, n)
+    yield t(8, 2048, low=0), t(2048, 8, low=0)
+
+
+def attention_cases(t):
+    yield tuple(t(1, 2, 100, 32) for _ in range(3))
+
+
+CORRECT = [
+    (NORM, rmsnorm, norm_sequential, norm_cases),
+    (NORM, rmsnorm_float, norm_sequential, norm_cases),
+    (NORM, rmsnorm, norm_rounding_between, norm_cases),
+    (NORM, rmsnorm_float, norm_reciprocal, norm_cases),
+    (ONE, softmax, softmax_sequential, row_cases),
+    (ONE, softmax, softmax_exp2, row_cases),
+    (ONE, layernorm, layernorm_one_pass, row_cases),
+    (ONE, gelu, gelu_erf, row_cases),
+    (TWO, matmul, matmul_sequential, matmul_cases),
+    (TWO, matmul, matmul_split, matmul_cases),
+    (THREE, attention, attention_online, attention_cases),
+]
+
+
+@pytest.mark.parametrize(("op", "reference", "kernel", "cases"), CORRECT, ids=[c[2].__name__ for c in CORRECT])
+def test_correct_kernels_agree_in_every_dtype(op, reference, kernel, cases):
+    for case in make(cases, op, DTYPES):
+        wanted = expected(reference, op, case)
+        outcome = judge({"out": kernel(**wanted.inputs())}, wanted)
+        assert outcome.status == "agree", f"{case.label}: {outcome.detail}"
+        assert outcome.share < (0.95 if case.dtype is torch.float32 else 0.5), case.label
+
+
+def off_by_one(y):
+    y[0] = y[0].roll(1)
+
+
+def zero_row(y):
+    y[2] = 0
+
+
+def zero_last_column(y):
+    y[:, -1] = 0
+
+
+def last_column_twice(y):
+    y[:, -1] = y[:, -2]
+
+
+def one_element(y):
+    y[1, 7] = y[1, 8]
+
+
+def two_percent(y):
+    y.mul_(1.02)
+
+
+MUTANTS = [off_by_one, zero_row, zero_last_column, last_column_twice, one_element, two_percent]
+
+
+@pytest.mark.parametrize("mutate", MUTANTS, ids=[m.__name__ for m in MUTANTS])
+def test_mutants_differ_in_every_dtype(mutate):
+    def cases(t):
+        yield t(4, 128), t(128)
+        yield t(5, 123), t(123)
+        yield t(16, 1024), t(1024)
+
+    for case in make(cases, NORM, DTYPES):
+        wanted = expected(rmsnorm_float, NORM, case)
+        inputs = wanted.inputs()
+        y = norm_sequential(**{**inputs, "x": inputs["x"].float(), "w": inputs["w"].float()})
+        mutate(y)
+        outcome = judge({"out": y.to(inputs["x"].dtype)}, wanted)
+        assert outcome.status == "mismatch", f"{case.label}: at {outcome.share} of what is allowed"
+
+
+def test_one_percent_differs_but_in_bfloat16_where_it_is_about_one_rounding():
+    for case in make(norm_cases, NORM, (torch.float32, torch.float16)):
+        wanted = expected(rmsnorm_float, NORM, case)
+        y = norm_sequential(**wanted.inputs())
+        assert judge({"out": (y.float() * 1.01).to(y.dtype)}, wanted).status == "mismatch", case.label
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-5])
+def test_another_eps_differs_where_it_matters(eps):
+    for case in make(lambda t: [(t(4, 128, low=-1e-3, high=1e-3), t(128))], NORM, DTYPES):
+        wanted = expected(rmsnorm_float, NORM, case)
+        inputs = {**wanted.inputs(), "eps": eps}
+        assert judge({"out": norm_sequential(**inputs)}, wanted).status == "mismatch"
+
+
+def test_accumulating_in_half_differs():
+    for case in make(lambda t: [(t(16, 1024), t(1024))], NORM, (torch.float16, torch.bfloat16)):
+        wanted = expected(rmsnorm_float, NORM, case)
+        x, w, eps = wanted.inputs().values()
+        total = torch.zeros(16, dtype=x.dtype)
+        for column in x.unbind(-1):
+            total = total + column * column
+        y = (x.float() * torch.rsqrt(total.float()[:, None] / 1024 + eps) * w.float()).to(x.dtype)
+        assert judge({"out": y}, wanted).status == "mismatch"
+
+
+def test_a_zero_row_of_small_numbers_differs_beside_large_rows():
+    """The reason for judging row by row: overall it would drown in what the large rows are allowed."""
+    true = torch.randn(4, 64, dtype=torch.float64) * torch.tensor([[1.0], [1e-4], [1.0], [1.0]])
+    reference = true.bfloat16().double()
+    got = reference.clone()
+    got[1] = 0
+    assert rule.agrees(reference, reference, true, torch.bfloat16).share < 1
+    verdict = rule.agrees(got, reference, true, torch.bfloat16)
+    assert verdict.share > 10 and verdict.wrong[1].any() and not verdict.wrong[[0, 2, 3]].any()
+
+
+def test_floors():
+    assert rule.floor(torch.float32) == 32 * 2**-23
+    assert rule.floor(torch.float64) == 32 * 2**-52
+    assert rule.floor(torch.bfloat16) == 2**-7
+    assert rule.floor(torch.float16) == 2**-10
+
+
+def test_error_and_slack_loosen_the_rule():
+    true = torch.linspace(1, 2, 64, dtype=torch.float64)
+    reference = true + 1e-3
+    got = true + 2.5e-3
+    assert rule.agrees(got, reference, true, torch.float32).share == pytest.approx(1.25, rel=0.01)
+    assert rule.agrees(got, reference, true, torch.float32, error=5.0).share == pytest.approx(0.5, rel=0.01)
+    exact = rule.agrees(true * (1 + 1e-5), true, true, torch.float32)
+    assert exact.share > 1 > rule.agrees(true * (1 + 1e-5), true, true, torch.float32, slack=8.0).share
+
+
+def test_short_rows_are_judged_together():
+    true = torch.randn(64, 1, dtype=torch.float64)
+    reference, got = true.clone(), true.clone()
+    reference[::2] += 1e-4  # by luck exact in every other row
+    got[1::2] += 1e-4
+    assert rule.agrees(got, reference, true, torch.float32).share == pytest.approx(0.5, rel=0.1)
+
+
+def test_empty_outputs_agree():
+    nothing = torch.empty(0, 5, dtype=torch.float64)
+    verdict = rule.agrees(nothing, nothing, nothing, torch.float32)
+    assert verdict.share == 0 and verdict.wrong.shape == (0, 5)
