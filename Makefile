@@ -28,8 +28,7 @@ test: $(READY)  ## Run all tests; ARGS="-m 'not slow'" leaves out the slow ones
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(READY)  ## Check style and types
-	@$(BIN)/python -m ruff check .
-	@$(BIN)/python -m mypy
+	@status=0; $(BIN)/python -m ruff check . || status=1; $(BIN)/python -m mypy || status=1; exit $$status
 
 format: $(READY)  ## Put the sources into their standard form
 	@$(BIN)/python -m ruff check --fix --exit-zero --quiet .
