@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from .case import Case, case
 from .cells import cpp
+from .define import op, ops
 from .errors import BuildError, SaveError, SchemaError, ToolchainError, TrialError, WorkbenchError
 from .load import load
-from .op import Op, op, ops
+from .op import Op
 
 __version__ = "0.1.0"
 

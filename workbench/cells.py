@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
-from . import directives, install, source
-from .errors import SchemaError
-from .op import Op, define, find
+from . import directives, install, source, verdict
+from .define import define, find, forget
+from .errors import BuildError, SchemaError
+from .op import Op
 from .reference import Definition
 from .report import Line
 from .source import Source
@@ -58,18 +60,25 @@ def run(
     names = _case_names(cases)
     with install.keeping(op, slot):
         made = op if op is not None else _new(text, qualname, slot, entry)
+        started = time.perf_counter()
         try:
             line = install.cell(made, text, slot, force=force, cases=names, function=entry)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, BuildError):
+                _tell(made, verdict.uncompiled(made, slot, text.language, error, time.perf_counter() - started))
             if op is None:
-                made.forget()
+                forget(made)
             raise
-    made.last_line = line
+    _tell(made, line)
+    if not line.installed:
+        raise verdict.refusal_error(made, line)
+    return made
+
+
+def _tell(op: Op, line: Line) -> None:
+    op.last_line = line
     for tell in listeners:
         tell(line)
-    if not line.installed:
-        raise install.refusal_error(made, line)
-    return made
 
 
 def _new(text: Source, qualname: str, slot: str, entry: str) -> Op:

@@ -1,42 +1,29 @@
 """The trial of a kernel: its op's cases as a job for the worker, and the verdict on what came back.
 
-What a case should give is computed here, in the notebook, where the reference lives; only native code runs in the
-worker. Evidence (inputs, the reference's answers, the file they travel in) is kept per case, so that an edit pays for
-the kernel alone.
+Only native code runs in the worker. What a case should give is in `evidence`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from . import pullback, register
 from .case import Case
 from .check import agree
-from .check.expect import Expected, call, expected, leaves
-from .check.gradients import expected_gradients
+from .check.expect import leaves
 from .errors import SchemaError, TrialError
-from .inputs import fresh
+from .evidence import Evidence, evidence
 from .kernel import Kernel
 from .report import Outcome, Trial
 from .schema import Schema
-from .trial import Job, Made, Meta, Parcel, Step, worker
+from .trial import Job, Made, Meta, Step, worker
 
 LIMIT_S = 10.0
 FAULTS = {"crash": "crash", "hang": "hang", "overrun": "overrun", "mutation": "mutation", "error": "error"}
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What one case should give, and the inputs on their way to the worker."""
-
-    case: Case
-    wanted: Expected
-    parcel: Parcel
-    values: Mapping[str, object]  # the native op's arguments, by name
 
 
 def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float = LIMIT_S) -> Trial:
@@ -52,10 +39,10 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float = LIMIT
     if not cases:
         return Trial(())
     forward, backward = _pair(op, kernel)
-    found = [evidence(op, c, kernel.slot) for c in cases]
+    found = [evidence(op, c, kernel.slot, kernel) for c in cases]
     steps, judged = _steps(op, kernel, found, forward if kernel.slot == "backward" else None)
     if kernel.slot == "forward" and backward is not None:
-        more = [evidence(op, c, "backward") for c in cases]
+        more = [evidence(op, c, "backward", backward) for c in cases]
         steps, judged = _with_backward(op, backward, steps, judged, more)
     launches = tuple(k.launch() for k in (forward, backward) if k is not None)
     answer = worker().run(Job(tuple(steps), launches, _schemas(op.schema, (forward, backward))), limit_s)
@@ -63,6 +50,27 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float = LIMIT
         _outcome(op, slot, e, answer.results[i], limit_s) for i, (slot, e) in enumerate(judged) if e is not None
     )
     return Trial(outcomes, time.perf_counter() - started, answer.printed, _notes(found))
+
+
+def build(op, kernel: Kernel, cases: Sequence[Case]) -> tuple[list[Case], list[Outcome]]:
+    """Build every form that the cases ask for; cases in dtypes that the kernel has no form for are left out."""
+    wanted = [dtypes_for(op, kernel, evidence(op, c, kernel.slot, kernel)) for c in cases]
+    combinations = list({tuple(w.items()): w for w in wanted}.values())
+    answers = {tuple(c.items()): r for c, r in zip(combinations, kernel.build(combinations), strict=True)}
+    tried = [c for c, w in zip(cases, wanted, strict=True) if answers[tuple(w.items())] is None]
+    refusals = [
+        Outcome(c.name, c.dtype_name, "skip", detail=answers[tuple(w.items())].message)
+        for c, w in zip(cases, wanted, strict=True)
+        if answers[tuple(w.items())] is not None
+    ]
+    if cases and not tried:
+        raise next(r for r in answers.values() if r is not None)
+    forward, backward = _pair(op, kernel)
+    other = backward if kernel.slot == "forward" else forward
+    if other is not None:
+        for c in tried:
+            other.form(dtypes_for(op, other, evidence(op, c, other.slot, other)))
+    return tried, refusals
 
 
 def _pair(op, kernel: Kernel) -> tuple[Kernel | None, Kernel | None]:
@@ -87,7 +95,7 @@ def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]
     found = kernel.dtypes_of(e.values)
     forward = op.runs("forward", kernel.device).kernel
     if kernel.uses_saved and isinstance(forward, Kernel):
-        made = forward.complete(found)
+        made = forward.complete({a.name: found[a.name] for a in op.schema.arguments if a.is_tensor})
         found |= {n: made[n] for n in op.schema.saves}
     return found
 
@@ -98,60 +106,6 @@ def _schemas(schema: Schema, kernels: Sequence[Kernel | None]) -> tuple[str, ...
         if k is not None and k.slot == "backward":
             found.append(register.native_backward(schema, k.native_schema.name))
     return tuple(found)
-
-
-# ---------------------------------------------------------------- evidence
-
-
-def evidence(op, case: Case, slot: str) -> Evidence:
-    """What a case should give; computed once for a case and a reference."""
-    key = (id(case), slot)
-    if key not in op.evidence:
-        op.evidence[key] = _forward_evidence(op, case) if slot == "forward" else _backward_evidence(op, case)
-    return op.evidence[key]
-
-
-def _forward_evidence(op, case: Case) -> Evidence:
-    wanted = oracle(op, case)
-    values = wanted.inputs()
-    return Evidence(case, wanted, Parcel.of(_tensors(values)), values)
-
-
-def oracle(op, case: Case) -> Expected:
-    """The reference's answer; without a reference, that of the kernel which was installed first."""
-    if op.reference is not None:
-        return expected(op.reference, op.schema, case, op.compare_function)
-    if not op.slots:
-        return replace(expected(None, op.schema, case), skipped="the first version of an op without a reference")
-    inputs = fresh(case.bound(op.schema))
-    with torch.no_grad():
-        args, kwargs = op.definition.split(list(inputs.values()))
-        results = leaves(op.schema, inputs, op.torch_op(*args, **kwargs))
-    return agree.expected_of_version(op.schema, case, results)
-
-
-def _backward_evidence(op, case: Case) -> Evidence:
-    wanted = expected_gradients(op.reference, op.schema, case)
-    values = wanted.inputs()
-    outputs = {}
-    with torch.no_grad():
-        if op.reference is not None:
-            copies = fresh(values)
-            outputs = leaves(op.schema, copies, call(op.definition, copies))
-    incoming = {f"grad_{n}": wanted.cotangents.get(n) for n, _ in pullback.tensor_results(op.schema)}
-    outputs = {n: t for n, t in outputs.items() if n not in op.schema.mutated}
-    everything = {**incoming, **values, **outputs}
-    return Evidence(case, wanted, Parcel.of(_tensors(everything)), everything)
-
-
-def _tensors(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
-    found = {}
-    for name, value in values.items():
-        if isinstance(value, torch.Tensor):
-            found[name] = value
-        elif isinstance(value, (list, tuple)):
-            found.update({f"{name}[{i}]": t for i, t in enumerate(value) if isinstance(t, torch.Tensor)})
-    return found
 
 
 # ---------------------------------------------------------------- steps

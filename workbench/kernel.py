@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from . import directives
-from .build import body, cpp, launcher, native
+from .build import body, cpp, ctypes_cpp, launcher, native
 from .build.result import Build
 from .errors import Diagnostic, SchemaError
 from .schema import Schema
@@ -170,7 +170,7 @@ class Kernel:
 
     def forms_text(self) -> str:
         """The dtypes that have been built, for messages."""
-        first = {native.describe(i.dtypes[:1]) for i, _ in self._forms.values() if i.dtypes}
+        first = {ctypes_cpp.short(i.dtypes[0]) for i, _ in self._forms.values() if i.dtypes}
         return ", ".join(sorted(first)) or "none"
 
 

@@ -1,4 +1,4 @@
-"""`Op`: a live operator, the only object that changes. And `wb.op`, which makes one.
+"""`Op`: a live operator, the only object that changes.
 
 An `Op` holds what belongs together: the reference, the cases, the versions of each slot, the names registered with
 torch. How a cell becomes a version is in `install`; how an op is checked is in `check`.
@@ -7,23 +7,18 @@ torch. How a cell becomes a version is in `install`; how an op is checked is in 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 
-from . import describe, install, register, schema, show
+from . import describe, install, python_kernel, register, schema, show, slots
 from .case import Case, learn, make
 from .check import quick
-from .errors import SchemaError, WorkbenchError
 from .reference import Definition, flat
 from .schema import Schema
-from .trial import worker
 from .version import Version
-
-_ops: dict[str, Op] = {}
-ops: Mapping[str, Op] = MappingProxyType(_ops)
 
 LEARNT_AT_MOST = 8  # calls that an op without cases remembers the shapes of
 
@@ -152,7 +147,7 @@ class Op:
         ... def _(x, w, eps=1e-6):
         ...     return torch.nn.functional.rms_norm(x, w.shape, w, eps)
         """
-        return lambda function: install.python_kernel(self, function, device)
+        return lambda function: python_kernel.install(self, function, device)
 
     def backward(self, function: Callable) -> Callable:
         """A backward in Python. It takes what it names: arguments, outputs, saved tensors, `grad_` of each output.
@@ -205,12 +200,16 @@ class Op:
         self.last_check = report
         return report
 
-    def restore(self, version: int | Version):
+    def restore(self, version: int | Version | None = None):
         """Put a former version back into its slot; 0 puts the reference back everywhere.
 
         >>> rmsnorm.restore(2)
+
+        Without a number, in a notebook: the card as a widget, with a button at each version that can be restored.
         """
-        return install.restore(self, version if isinstance(version, int) else version.number)
+        if version is None:
+            return show.widget_of(describe.card(self), self._restored)
+        return slots.restore(self, version if isinstance(version, int) else version.number)
 
     def case_list(self, *, bench: bool = False) -> tuple[Case, ...]:
         """The cases to judge by: the op's own, or what its calls so far looked like; `bench=True` for all."""
@@ -228,9 +227,15 @@ class Op:
         return f"<{self.schema} | {filled or 'reference'}>"
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        return show.bundle(describe.card(self), restore=self.restore)
+        return show.bundle(describe.card(self))
+
+    def _restored(self, number: int):
+        self.restore(number)
+        return describe.card(self)
 
     def __reduce__(self):
+        from .define import by_name  # a pickle names the op; the registry stands above this module
+
         return (by_name, (self.qualname,))
 
     def __copy__(self) -> Op:
@@ -276,11 +281,6 @@ class Op:
         key = tuple((t.shape, t.dtype) for t in tensors)
         if key not in self._learnt and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
             self._learnt[key] = learn(args, kwargs, self.schema)
-
-    def forget(self) -> None:
-        """Take back an op whose first cell failed: its name is free again."""
-        self.registration.destroy()
-        _ops.pop(self.qualname, None)
 
     # ------------------------------------------------------------ inside
 
@@ -336,87 +336,4 @@ class Op:
 
 
 def _caller(op_: Op) -> Callable:
-    return lambda version, args, kwargs: install.call_version(op_, version, args, kwargs)
-
-
-def op(
-    name: str,
-    *,
-    mutates: str | Iterable[str] = (),
-    returns: str | Iterable[str] = (),
-    saves: str | Iterable[str] = (),
-) -> Callable[[Callable], Op] | Op:
-    """Make an op from a function in plain PyTorch: its reference.
-
-    >>> @wb.op("lab::rmsnorm", returns="y", saves="rstd")
-    ... def rmsnorm(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
-    ...     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
-
-    The schema comes from the annotations. `mutates` names the arguments that the function writes to (it then returns
-    None), `returns` names the outputs, `saves` names tensors that a forward cell makes for backward. The op is at
-    once complete: `torch.ops.lab.rmsnorm`, a fake, gradients (the reference's vjp), `torch.compile`, vmap.
-
-    With a whole schema string it gives an op without a reference, to be filled by cells:
-
-    >>> f = wb.op("lab::f(Tensor x, float b=1.0) -> Tensor")
-
-    Run again, it replaces the op of that name in place. Raises SchemaError for a name or annotation that no op can
-    have; what was there before stays.
-    """
-    if "(" in name:
-        return define(Definition(schema.parse(name, returns=returns, saves=saves)))
-
-    def decorate(function: Callable) -> Op:
-        if isinstance(function, Op):
-            raise SchemaError(f"{name}: the function under wb.op is an op already ({function.qualname})")
-        found = schema.from_function(function, name, mutates=mutates, returns=returns, saves=saves)
-        return define(Definition(found, function), inspect.getdoc(function) or "")
-
-    schema.split_name(name)
-    return decorate
-
-
-def define(definition: Definition, doc: str = "") -> Op:
-    """The op of that name, new or made again in place."""
-    worker().warm()
-    known = _ops.get(definition.schema.qualname)
-    if known is not None:
-        known.redefine(definition, doc)
-        return known
-    made = Op(definition)
-    made.doc = doc
-    made.__doc__ = doc or None
-    _ops[definition.schema.qualname] = made
-    return made
-
-
-def by_name(qualname: str) -> Op:
-    """The live op of that name; what a pickled handle becomes."""
-    try:
-        return _ops[qualname]
-    except KeyError:
-        raise SchemaError(
-            f"no op {qualname!r} in this process; run the cell that defines it, or import its package"
-        ) from None
-
-
-def find(target: str | Op) -> tuple[Op | None, str, str]:
-    """A cell's target as (op or None, qualified name, slot): an Op, `name`, `ns::name`, either with `.backward`.
-
-    A bare name is looked up among all namespaces; one that no op bears is new, in the namespace `lab`.
-    """
-    if isinstance(target, Op):
-        return target, target.qualname, "forward"
-    name, dot, slot = str(target).strip().partition(".")
-    slot = slot or "forward"
-    if slot not in ("forward", "backward") or not name:
-        raise SchemaError(f"{target!r} is no target: write an op's name, or name.backward")
-    if "::" in name:
-        schema.split_name(name)
-        return _ops.get(name), name, slot
-    found = [o for o in _ops.values() if o.name == name]
-    if len(found) > 1:
-        raise SchemaError(f"{name!r} could be {' or '.join(sorted(o.qualname for o in found))}; write one of these")
-    qualname = found[0].qualname if found else f"lab::{name}"
-    schema.split_name(qualname)
-    return (found[0] if found else None), qualname, slot
+    return lambda version, args, kwargs: slots.call_version(op_, version, args, kwargs)

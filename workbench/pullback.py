@@ -107,6 +107,11 @@ def pulled_back(definition: Definition, arguments: Sequence) -> object:
     incoming, values, outputs, saved = cut(schema, arguments)
     if definition.backward is not None:
         gradients = _from_user(definition, incoming, values, outputs, saved)
+    elif definition.reference is None:
+        raise SchemaError(
+            f"{schema.qualname} has no gradient: it has no reference. Write @op.backward, a cell for "
+            f"{schema.name}.backward, or give the op a reference with wb.op"
+        )
     else:
         refuse_random(definition, values)
         gradients = _from_reference(definition, incoming, values)

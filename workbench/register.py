@@ -8,25 +8,23 @@ trampoline that consults the op's `Definition`, so only a changed schema registe
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import weakref
 from collections.abc import Callable
 
 import torch
 from torch.library import Library
 
 from . import gradient, pullback
+from .batching import batched
 from .entry import autograd_text, compiled, entry_text
 from .errors import SchemaError
 from .reference import Definition, flat
 from .schema import Schema, spell_results
+from .traces import Traces
 
 LAYOUT_NAMESPACE = "wb_layout"
 
 # Destroying the last registration of a name and then calling a held overload is a crash: one stays for ever.
 _kept_alive: dict[str, Library] = {}
-_digests: dict[str, str] = {}
 
 
 class Registration:
@@ -44,7 +42,7 @@ class Registration:
         self._library = Library(self.schema.namespace, "FRAGMENT")
         self._layouts = Library(LAYOUT_NAMESPACE, "FRAGMENT")
         self._kernels: dict[tuple[str, str], Library] = {}
-        self._traced: weakref.WeakSet = weakref.WeakSet()
+        self._traces = Traces()
         self._op = op
         self._define(op)
 
@@ -84,11 +82,11 @@ class Registration:
             return with_saved(schema, definition.run(args, kwargs), _nothing_saved(schema, args, kwargs))
 
         def fake(*args, **kwargs):
-            self._note_frame()
+            self._traces.note()
             return definition.run_fake(args, kwargs)
 
         def fake_forward(*args, **kwargs):
-            self._note_frame()
+            self._traces.note()
             outputs = definition.run_fake(args, kwargs)
             make = definition.saved_fake
             saved = make(args, kwargs) if make is not None else _nothing_saved(schema, args, kwargs)
@@ -101,7 +99,7 @@ class Registration:
             if schema.mutated:
                 library.impl(name, _bumps_versions(schema, self._overload(name)), "ADInplaceOrView", with_keyset=True)
         library.impl(f"{schema.name}_forward", torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_vmap(schema.qualname, self._batched(), lib=library)
+        torch.library.register_vmap(schema.qualname, batched(definition, self.public_op), lib=library)
 
     def _overload(self, name: str) -> torch._ops.OpOverload:
         return getattr(getattr(torch.ops, self.schema.namespace), name).default
@@ -116,31 +114,6 @@ class Registration:
             f"{schema.namespace}::{backward}", pullback.fake_backward(self.definition), lib=library
         )
         library.impl(backward, gradient.differentiable_backward(op), "Autograd", with_keyset=True)
-
-    def _batched(self) -> Callable:
-        """The batching rule: the user's, the reference under vmap, or the kernel once for each element."""
-        definition, schema = self.definition, self.schema
-
-        def rule(info, in_dims, *args, **kwargs):
-            if definition.vmap is not None:
-                return definition.vmap(info, in_dims, *args, **kwargs)
-            values = definition.order(args, kwargs)
-            dims = [*in_dims, *[None] * (len(values) - len(in_dims))]
-            unbatched = [a.name for a, d in zip(schema.arguments, dims, strict=True) if a.mutated and d is None]
-            if unbatched:
-                raise RuntimeError(
-                    f"vmap over {schema.qualname}: it mutates {unbatched[0]!r}, which is not batched; every element "
-                    "would write to the same memory"
-                )
-            results = []
-            for i in range(info.batch_size):
-                call_args, call_kwargs = definition.split(
-                    [_element(v, d, i) for v, d in zip(values, dims, strict=True)]
-                )
-                results.append(self.public_op(*call_args, **call_kwargs))
-            return _stacked(results, schema)
-
-        return rule
 
     # ------------------------------------------------------------ layouts
 
@@ -200,29 +173,9 @@ class Registration:
 
         self.set_kernel(f"{schema.name}_backward", "cpu", completed)
 
-    # ------------------------------------------------------------ who traced us
-
-    def _note_frame(self) -> None:
-        """While Dynamo traces, remember the frame, so that a change can make it trace again."""
-        try:
-            from torch._dynamo.symbolic_convert import InstructionTranslator
-
-            self._traced.add(InstructionTranslator.current_tx().output.root_tx.f_code)
-        except (ImportError, AttributeError):
-            return  # traced by make_fx or export: nothing is kept that could go stale
-
     def forget_traces(self) -> None:
         """Anything that compiled code took from this op has changed: its frames are traced afresh, on disk too."""
-        _digests[self.schema.qualname] = _digest(self.definition)
-        combined = hashlib.sha256(repr(sorted(_digests.items())).encode()).hexdigest()
-        torch.compiler.config.cache_key_tag = _tagged(torch.compiler.config.cache_key_tag, combined)
-        if not self._traced:
-            return
-        from torch._C._dynamo.eval_frame import reset_code
-
-        for code in list(self._traced):
-            reset_code(code)
-        self._traced.clear()
+        self._traces.forget(self.definition)
 
     def destroy(self) -> None:
         """Take the names back, for a definition with another schema."""
@@ -303,21 +256,6 @@ def _bumps_versions(schema: Schema, overload) -> Callable:
     return call
 
 
-def _element(value: object, dim: object, index: int) -> object:
-    if isinstance(value, (tuple, list)) and isinstance(dim, (tuple, list)):
-        return [_element(v, d, index) for v, d in zip(value, dim, strict=True)]
-    return value if dim is None or not isinstance(value, torch.Tensor) else value.select(dim, index)
-
-
-def _stacked(results: list, schema: Schema) -> tuple:
-    if not schema.outputs:
-        return None, None
-    if len(schema.outputs) == 1 and schema.output_types[0] == "Tensor":
-        return torch.stack(results), 0
-    columns = list(zip(*results, strict=True))
-    return tuple(torch.stack(c) for c in columns), tuple(0 for _ in columns)
-
-
 def _free(schema: Schema) -> None:
     """Refuse a name whose three names are taken by somebody else's op."""
     for suffix in ("", "_forward", "_backward"):
@@ -345,35 +283,3 @@ def _forget(namespace: str, name: str) -> None:
 
 def _never(*args, **kwargs):
     raise RuntimeError("this op has been defined again with another schema; fetch it anew from torch.ops")
-
-
-def _digest(definition: Definition) -> str:
-    parts = [str(definition.schema)]
-    for function in (definition.reference, definition.fake, definition.backward):
-        parts.append(_function_digest(function))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _function_digest(function: Callable | None) -> str:
-    """A function's text, and the plain values that it closes over."""
-    if function is None:
-        return "-"
-    try:
-        text = inspect.getsource(function)
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(function)
-    cells = getattr(function, "__closure__", None) or ()
-    closed = []
-    for cell in cells:
-        try:
-            closed.append(repr(cell.cell_contents)[:200])
-        except ValueError:  # an empty cell
-            closed.append("-")
-    return text + repr(closed) + repr(getattr(function, "__defaults__", None))
-
-
-def _tagged(current: str, digest: str) -> str:
-    """The user's own cache tag, followed by ours."""
-    own = current.partition("|workbench:")[0]
-    return f"{own}|workbench:{digest}"

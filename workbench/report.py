@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from .errors import Diagnostic
+
 
 def plain(value: object) -> object:
     """Dataclasses, tuples, dtypes and the like as what JSON can hold."""
@@ -157,6 +159,7 @@ class Line(Report):
     hint: str = ""  # where to look or what to type next
     notes: tuple[str, ...] = ()
     title: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()  # of a build that failed, first error first
 
     @property
     def ok(self) -> bool:

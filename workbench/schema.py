@@ -15,6 +15,7 @@ from functools import cached_property
 
 import torch
 
+from .annotations import output_types, spell
 from .errors import SchemaError
 
 RESERVED_NAMESPACES = frozenset({"aten", "prim", "prims", "torch", "c10d", "quantized", "higher_order", "_C"})
@@ -210,7 +211,7 @@ def from_function(
         raise SchemaError(
             f"{name}: the function has no return annotation; write '-> Tensor', '-> tuple[Tensor, Tensor]' or '-> None'"
         )
-    types = _output_types(hints["return"], name)
+    types = output_types(hints["return"], name)
     return _complete(namespace, short, arguments, types, _names(returns), _names(saves))
 
 
@@ -282,59 +283,11 @@ def _argument(parameter: inspect.Parameter, hint: object, mutated: bool, op: str
         raise SchemaError(f"{where} has no annotation; write for instance '{parameter.name}: Tensor'")
     return Argument(
         parameter.name,
-        _spell(hint, where),
+        spell(hint, where),
         parameter.default,
         parameter.kind is parameter.KEYWORD_ONLY,
         mutated,
     )
-
-
-def _spell(hint: object, where: str) -> str:
-    """One annotation in schema spelling; torch's own table first, then the lossless rewrites."""
-    from torch._library.infer_schema import SUPPORTED_PARAM_TYPES
-
-    try:
-        if hint in SUPPORTED_PARAM_TYPES:
-            return SUPPORTED_PARAM_TYPES[hint]
-    except TypeError:  # an unhashable annotation
-        pass
-    inner = [h for h in typing.get_args(hint) if h is not type(None)]
-    if type(None) in typing.get_args(hint) and len(inner) == 1:
-        base = _spell(inner[0], where)
-        if base.startswith("Tensor") and base.endswith("[]"):
-            raise SchemaError(
-                f"{where}: an optional list of tensors has no schema in this torch; take a list[Tensor] and pass an empty one for None"
-            )
-        return f"{base}?"
-    origin = typing.get_origin(hint)
-    if origin is tuple and inner and all(h is inner[0] for h in inner) and inner[0] in (int, float, bool):
-        return f"{_spell(inner[0], where)}[{len(inner)}]"
-    if origin in (list, typing.get_origin(typing.Sequence[int])) and len(inner) == 1:
-        base = _spell(inner[0], where)
-        if not base.endswith("]"):
-            return f"{base}[]"
-    shown = getattr(hint, "__name__", None) if isinstance(hint, type) else str(hint).replace("typing.", "")
-    raise SchemaError(
-        f"{where} is annotated {shown}, which torch has no schema spelling for; use Tensor, int, float, bool, str, "
-        "torch.dtype, torch.device, lists of these, or `| None`"
-    )
-
-
-def _output_types(hint: object, op: str) -> tuple[str, ...]:
-    if hint is None or hint is type(None):
-        return ()
-    where = f"{op}: the return value"
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)
-        if Ellipsis in inner:
-            raise SchemaError(f"{where}: a tuple of unknown length has no schema; write each Tensor, or list[Tensor]")
-        return tuple(t for h in inner for t in _output_types(h, op))
-    spelled = _spell(hint, where)
-    if spelled.endswith("?"):
-        raise SchemaError(
-            f"{where}: an optional result would lose its gradient; return an empty tensor instead, or a flag beside it"
-        )
-    return (spelled,)
 
 
 def _plain(type_: object) -> str:

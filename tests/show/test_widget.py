@@ -32,11 +32,17 @@ def test_a_report_outside_a_kernel_has_text_and_html():
     assert samples.installed()._repr_mimebundle_()["text/html"].startswith("<style>")
 
 
-def test_a_card_in_a_kernel_has_its_widget_too(kernel):
-    data = show.bundle(samples.card())
-    assert sorted(data) == [show.WIDGET_VIEW, "text/html", "text/plain"]
-    assert data[show.WIDGET_VIEW]["model_id"]
-    assert data[show.WIDGET_VIEW]["version_major"] == 2
+def test_a_card_in_a_kernel_carries_no_view_that_would_be_gone_with_the_kernel(kernel):
+    assert sorted(show.bundle(samples.card())) == ["text/html", "text/plain"]
+
+
+def test_the_widget_of_a_card_is_there_in_a_kernel_alone(kernel):
+    assert type(show.widget_of(samples.card())).__name__ in ("VBox", "Box")
+
+
+def test_outside_a_kernel_the_card_is_its_own_widget():
+    card = samples.card()
+    assert show.widget_of(card) is card
 
 
 def test_lines_are_never_widgets(kernel):
@@ -55,7 +61,8 @@ def test_without_ipywidgets_text_and_html_remain(kernel, monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    assert sorted(show.bundle(samples.card())) == ["text/html", "text/plain"]
+    card = samples.card()
+    assert show.widget_of(card) is card
 
 
 def test_import_is_light():

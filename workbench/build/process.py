@@ -59,14 +59,26 @@ def run(
         raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from error
     _running[child] = os.getpid()
     try:
-        output, _ = child.communicate(text.encode("utf-8", "replace"), timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(f"{os.path.basename(command[0])} took more than {limit_s:g} s") from None
+        output = _communicate(child, text.encode("utf-8", "replace"), began + limit_s)
     finally:
         if child.returncode is None:  # interrupted, too slow, or anything else that is not its end
             _kill(child)
         _running.pop(child, None)
+    if output is None:
+        raise TimeoutError(f"{os.path.basename(command[0])} took more than {limit_s:g} s")
     return Finished(child.returncode, output.decode("utf-8", "replace"), time.perf_counter() - began)
+
+
+def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> bytes | None:
+    """Its output, None when it does not end in time. In slices, since an interrupt need not end a system call."""
+    while True:
+        rest = until - time.perf_counter()
+        try:
+            return child.communicate(given, timeout=max(0.0, min(rest, 0.25)))[0]
+        except subprocess.TimeoutExpired:
+            if rest <= 0:
+                return None
+            given = None  # it has been taken over
 
 
 def _kill(child: subprocess.Popen) -> None:

@@ -51,4 +51,5 @@ def cure(check: str, failure: str) -> str:
     >>> cure("schema", "Argument x is not defined as mutable but was mutated")
     'The op changes an argument that its schema does not name: add it to mutates=.'
     """
-    return next((text for about, words, text in CURES if about in ("", check) and re.search(words, failure, re.IGNORECASE)), "")
+    fits = (text for about, words, text in CURES if about in ("", check) and re.search(words, failure, re.IGNORECASE))
+    return next(fits, "")

@@ -1,4 +1,4 @@
-"""How reports look: as text, as static html, and as a widget where a notebook can hold one.
+"""How reports look: as text, as static html, and as a widget where one is asked for in a notebook.
 
 `text` and `html` are pure functions from a report to a string. Only `widget` imports ipywidgets, and is itself imported
 only where a kernel runs.
@@ -12,25 +12,30 @@ from collections.abc import Callable
 from ..report import Card, Report
 from . import html, text
 
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-
-
-def bundle(report: Report, restore: Callable[[int], object] | None = None) -> dict[str, object]:
-    """The MIME bundle of a report: always text and html, and for a card in a live notebook the widget too.
+def bundle(report: Report) -> dict[str, str]:
+    """The MIME bundle of a report: text, and html that needs neither a kernel nor a script.
 
     >>> sorted(bundle(report))
     ['text/html', 'text/plain']
 
-    `restore(version)` is what the button of a card's History tab calls; see `widget.of`.
+    A card's html has its tabs too. It carries no widget view: a notebook that is opened again without its kernel
+    would show an error in the place of the numbers. The widget is `widget_of`.
     """
-    data: dict[str, object] = {"text/plain": str(report), "text/html": html.of(report)}
-    if isinstance(report, Card) and live():
-        try:
-            from . import widget
-        except ImportError:  # a kernel without ipywidgets
-            return data
-        data[WIDGET_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": widget.of(report, restore).model_id}
-    return data
+    return {"text/plain": str(report), "text/html": html.of(report)}
+
+
+def widget_of(card: Card, restore: Callable[[int], object] | None = None) -> object:
+    """The card as a widget whose History tab has a button at each version; `restore(number)` returns the new card.
+
+    Where no notebook runs, or ipywidgets is not there, the card itself.
+    """
+    if not live():
+        return card
+    try:
+        from . import widget
+    except ImportError:
+        return card
+    return widget.of(card, restore)
 
 
 def live() -> bool:
@@ -39,4 +44,4 @@ def live() -> bool:
     return kernel is not None and kernel.IPKernelApp.initialized()
 
 
-__all__ = ["WIDGET_VIEW", "bundle", "html", "live", "text"]
+__all__ = ["bundle", "html", "live", "text", "widget_of"]

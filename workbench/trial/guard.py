@@ -19,8 +19,8 @@ PAGE = mmap.PAGESIZE
 GUARD = 1 << 20  # unreadable bytes on each side: address space only
 ALIGNMENT = 64
 # Both read as NaN in every floating dtype of two bytes and more, at each even address, and as unlikely integers.
-POISON = bytes.fromhex("e5ffd37f")
-CANARY = bytes.fromhex("c9ffdb7f")
+POISON = bytes.fromhex("e5fffb7f")
+CANARY = bytes.fromhex("c9fffd7f")
 
 _PROT_NONE, _PROT_READ, _PROT_BOTH = 0, 1, 3
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000

@@ -1,0 +1,10 @@
+//! flags -O3 -march=native -fopenmp
+//! n      = x.numel()
+//! grad_x = empty_like(x)
+// The slope that the forward took
+template <typename T>
+void backward(const T* grad_out, const T* x, T* grad_x, double alpha, int64_t n) {
+  const T slope = T(alpha);
+  #pragma omp parallel for if (n > 1 << 15)
+  for (int64_t i = 0; i < n; ++i) grad_x[i] = x[i] > T(0) ? grad_out[i] : T(slope * grad_out[i]);
+}

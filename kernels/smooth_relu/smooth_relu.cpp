@@ -1,0 +1,10 @@
+//! flags -O3 -march=native -fopenmp
+//! n   = x.numel()
+//! out = empty_like(x)
+// Without a branch: the sign picks the slope
+template <typename T>
+void smooth_relu(const T* x, T* out, double alpha, int64_t n) {
+  const T slope = T(alpha);
+  #pragma omp parallel for if (n > 1 << 15)
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] > T(0) ? x[i] : T(slope * x[i]);
+}

@@ -1,0 +1,105 @@
+"""`wb.op`, and the ops of this process by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from . import schema
+from .errors import SchemaError
+from .op import Op
+from .reference import Definition
+from .trial import worker
+
+_ops: dict[str, Op] = {}
+ops: Mapping[str, Op] = MappingProxyType(_ops)
+
+
+def op(
+    name: str,
+    *,
+    mutates: str | Iterable[str] = (),
+    returns: str | Iterable[str] = (),
+    saves: str | Iterable[str] = (),
+) -> Callable[[Callable], Op] | Op:
+    """Make an op from a function in plain PyTorch: its reference.
+
+    >>> @wb.op("lab::rmsnorm", returns="y", saves="rstd")
+    ... def rmsnorm(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
+    ...     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+    The schema comes from the annotations. `mutates` names the arguments that the function writes to (it then returns
+    None), `returns` names the outputs, `saves` names tensors that a forward cell makes for backward. The op is at
+    once complete: `torch.ops.lab.rmsnorm`, a fake, gradients (the reference's vjp), `torch.compile`, vmap.
+
+    With a whole schema string it gives an op without a reference, to be filled by cells:
+
+    >>> f = wb.op("lab::f(Tensor x, float b=1.0) -> Tensor")
+
+    Run again, it replaces the op of that name in place. Raises SchemaError for a name or annotation that no op can
+    have; what was there before stays.
+    """
+    if "(" in name:
+        return define(Definition(schema.parse(name, returns=returns, saves=saves)))
+
+    def decorate(function: Callable) -> Op:
+        if isinstance(function, Op):
+            raise SchemaError(f"{name}: the function under wb.op is an op already ({function.qualname})")
+        found = schema.from_function(function, name, mutates=mutates, returns=returns, saves=saves)
+        return define(Definition(found, function), inspect.getdoc(function) or "")
+
+    schema.split_name(name)
+    return decorate
+
+
+def define(definition: Definition, doc: str = "") -> Op:
+    """The op of that name, new or made again in place."""
+    worker().warm()
+    known = _ops.get(definition.schema.qualname)
+    if known is not None:
+        known.redefine(definition, doc)
+        return known
+    made = Op(definition)
+    made.doc = doc
+    made.__doc__ = doc or None
+    _ops[definition.schema.qualname] = made
+    return made
+
+
+def by_name(qualname: str) -> Op:
+    """The live op of that name; what a pickled handle becomes."""
+    try:
+        return _ops[qualname]
+    except KeyError:
+        raise SchemaError(
+            f"no op {qualname!r} in this process; run the cell that defines it, or import its package"
+        ) from None
+
+
+def find(target: str | Op) -> tuple[Op | None, str, str]:
+    """A cell's target as (op or None, qualified name, slot): an Op, `name`, `ns::name`, either with `.backward`.
+
+    A bare name is looked up among all namespaces; one that no op bears is new, in the namespace `lab`.
+    """
+    if isinstance(target, Op):
+        return target, target.qualname, "forward"
+    name, dot, slot = str(target).strip().partition(".")
+    slot = slot or "forward"
+    if slot not in ("forward", "backward") or not name:
+        raise SchemaError(f"{target!r} is no target: write an op's name, or name.backward")
+    if "::" in name:
+        schema.split_name(name)
+        return _ops.get(name), name, slot
+    found = [o for o in _ops.values() if o.name == name]
+    if len(found) > 1:
+        raise SchemaError(f"{name!r} could be {' or '.join(sorted(o.qualname for o in found))}; write one of these")
+    qualname = found[0].qualname if found else f"lab::{name}"
+    schema.split_name(qualname)
+    return (found[0] if found else None), qualname, slot
+
+
+def forget(op_: Op) -> None:
+    """Take back an op whose first cell failed: its name is free again."""
+    op_.registration.destroy()
+    _ops.pop(op_.qualname, None)

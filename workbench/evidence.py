@@ -1,0 +1,81 @@
+"""What each case should give: inputs, the reference's answers, the file they travel to the worker in.
+
+Computed here, in the notebook, where the reference lives, and kept while the reference and the cases stay, so that an
+edit pays for the kernel alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from . import pullback
+from .case import Case
+from .check import agree
+from .check.expect import Expected, call, expected, leaves
+from .check.gradients import expected_gradients
+from .inputs import fresh
+from .trial import Parcel
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one case should give, and the inputs on their way to the worker."""
+
+    case: Case
+    wanted: Expected
+    parcel: Parcel
+    values: Mapping[str, object]  # the native op's arguments, by name
+
+
+def evidence(op, case: Case, slot: str, kernel: object = None) -> Evidence:
+    """What a case should give `kernel`; computed once for a case and a reference."""
+    key = (id(case), slot)
+    if key not in op.evidence:
+        op.evidence[key] = _forward_evidence(op, case, kernel) if slot == "forward" else _backward_evidence(op, case)
+    return op.evidence[key]
+
+
+def _forward_evidence(op, case: Case, kernel: object) -> Evidence:
+    wanted = oracle(op, case, kernel)
+    values = wanted.inputs()
+    return Evidence(case, wanted, Parcel.of(_tensors(values)), values)
+
+
+def oracle(op, case: Case, kernel: object = None) -> Expected:
+    """The reference's answer; without a reference, that of the kernel which was installed before `kernel`."""
+    if op.reference is not None:
+        return expected(op.reference, op.schema, case, op.compare_function)
+    if not op.slots or op.runs("forward", "cpu").kernel is kernel:
+        return replace(expected(None, op.schema, case), skipped="the first version of an op without a reference")
+    inputs = fresh(case.bound(op.schema))
+    with torch.no_grad():
+        args, kwargs = op.definition.split(list(inputs.values()))
+        results = leaves(op.schema, inputs, op.torch_op(*args, **kwargs))
+    return agree.expected_of_version(op.schema, case, results)
+
+
+def _backward_evidence(op, case: Case) -> Evidence:
+    wanted = expected_gradients(op.reference, op.schema, case)
+    values = wanted.inputs()
+    outputs = {}
+    with torch.no_grad():
+        if op.reference is not None:
+            copies = fresh(values)
+            outputs = leaves(op.schema, copies, call(op.definition, copies))
+    incoming = {f"grad_{n}": wanted.cotangents.get(n) for n, _ in pullback.tensor_results(op.schema)}
+    outputs = {n: t for n, t in outputs.items() if n not in op.schema.mutated}
+    everything = {**incoming, **values, **outputs}
+    return Evidence(case, wanted, Parcel.of(_tensors(everything)), everything)
+
+
+def _tensors(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            found[name] = value
+        elif isinstance(value, (list, tuple)):
+            found.update({f"{name}[{i}]": t for i, t in enumerate(value) if isinstance(t, torch.Tensor)})
+    return found

@@ -1,0 +1,68 @@
+"""A Python function as the forward of one device: `@op.kernel("cpu")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from . import examine, pullback, slots, verdict
+from .errors import SchemaError, TrialError
+from .report import Trial
+from .version import Version
+
+
+class PythonKernel:
+    """A Python function as the forward of one device."""
+
+    tier = ""
+    left_out = ()
+    declaration = None
+
+    def __init__(self, function: Callable, device: str) -> None:
+        self.function, self.device = function, device
+        self.op = None
+
+    def install(self, op) -> None:
+        self.op, schema = op, op.schema
+        count = len(schema.outputs)
+
+        def forward(*args, **kwargs):
+            out = self.function(*args, **kwargs)
+            given = [] if out is None else list(out) if isinstance(out, (tuple, list)) and count + len(schema.saves) > 1 else [out]
+            if len(given) == count and schema.saves:
+                given += [pullback.absent() for _ in schema.saves]
+            if len(given) != count + len(schema.saves):
+                raise SchemaError(f"{op.qualname}: the kernel returned {len(given)} results, {count + len(schema.saves)} are wanted")
+            return None if not given else given[0] if len(given) == 1 else tuple(given)
+
+        def public(*args, **kwargs):
+            found = forward(*args, **kwargs)
+            if not schema.saves:
+                return found
+            return found[0] if count == 1 else tuple(found[:count]) or None
+
+        op.registration.set_kernel(op.name, self.device, public)
+        op.registration.set_kernel(f"{op.name}_forward", self.device, forward)
+
+    def remove(self) -> None:
+        for name in (self.op.name, f"{self.op.name}_forward"):
+            self.op.registration.clear_kernel(name, self.device)
+
+
+def install(op, function: Callable, device: str) -> Callable:
+    """`@op.kernel("cpu")`: judged on the op's cases in this process (it is Python), then installed."""
+    device = str(torch.device(device).type)
+    version = Version(op.next_number(), "forward", device, "python", "", None, (function.__doc__ or "").strip().split("\n")[0],
+                      kernel=PythonKernel(function, device))  # fmt: skip
+    outcomes = []
+    for case in op.case_list() if device == "cpu" else ():
+        outcomes.append(examine.judge_here(op, function, case))
+    trial = Trial(tuple(outcomes))
+    refusal = verdict.refusal(trial)
+    version = op.record(replace(version, trial=trial, refused=refusal))
+    if refusal:
+        raise TrialError(f"v{version.number} is not installed: it {refusal}", kind=verdict.kind(trial), report=trial)
+    slots.put(op, version)
+    return function

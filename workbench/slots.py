@@ -1,0 +1,186 @@
+"""What runs in each slot of an op: putting versions in, taking them out, and dtypes that arrive later.
+
+A kernel whose launcher runs already is swapped by one atomic store; between two launchers the reference runs for an
+instant, never nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from . import examine, verdict
+from .case import Case
+from .errors import SchemaError, TrialError, WorkbenchError
+from .evidence import evidence
+from .kernel import Kernel
+from .version import Version
+
+
+def put(op, version: Version) -> None:
+    """Let a version run in its slot. A kernel whose launcher runs already is swapped in by one atomic store."""
+    key = (version.slot, version.device)
+    former = op.runs(*key)
+    kernel = version.kernel
+    if former.number and not (isinstance(kernel, Kernel) and kernel.shares_launcher(former.kernel)):
+        former.kernel.remove()
+    op.fill(key, version)
+    if isinstance(kernel, Kernel):
+        learn_layout(op, kernel)
+        if kernel.left_out:
+            op.registration.name_partial(kernel.native_schema.name)
+        kernel.install(lambda dtypes: _arrived(op, kernel, dtypes))
+    else:
+        kernel.install(op)
+    settle(op)
+
+
+def settle(op) -> None:
+    """Make what compiled callers traced follow from the slots: saved fakes, backwards that need a forward's saves."""
+    forward = op.runs("forward", "cpu").kernel
+    declaration = getattr(forward, "declaration", None)
+    schema = op.schema
+
+    def derived(args: tuple, kwargs: dict):
+        made = declaration.fake(schema.bind(args, kwargs))
+        return made
+
+    had = op.definition.saved_fake is not None
+    op.definition.saved_fake = None
+    if declaration is not None and schema.saves:
+        op.definition.saved_fake = lambda args, kwargs: [derived(args, kwargs)[n] for n in schema.saves]
+    if op.reference is None and op.definition.fake is None and declaration is not None:
+        op.definition.derived_fake = lambda *a, **k: _outputs_of(schema, derived(a, k))
+        op.changed()
+    backward = op.runs("backward", "cpu").kernel
+    if isinstance(backward, Kernel) and backward.uses_saved and not isinstance(forward, Kernel):
+        backward.remove()  # nothing was saved, so the reference's vjp runs until a forward kernel is back
+    elif isinstance(backward, Kernel) and backward.uses_saved:
+        backward.install(lambda dtypes: _arrived(op, backward, dtypes))
+    if schema.saves or had:
+        op.changed()
+
+
+def _outputs_of(schema, made: dict):
+    found = [made[n] for n in schema.outputs]
+    return found[0] if len(found) == 1 else tuple(found) or None
+
+
+def learn_layout(op, kernel: Kernel) -> None:
+    """Does the reference give contiguous inputs other strides than contiguous ones? Then every call must ask."""
+    if kernel.slot == "backward" or op.reference is None:
+        return
+    for case in op.case_list():
+        wanted = evidence(op, case, "forward").wanted
+        if any(o.strides is not None and not o.value.is_contiguous() for o in wanted.outputs):
+            kernel.layout = True
+
+
+def _arrived(op, kernel: Kernel, dtypes: dict) -> str | None:
+    """Dtypes that the kernel was not built for yet arrive at a call: build, try, and only then go on."""
+    try:
+        kernel.form(dtypes)
+        floats = {n: d for n, d in dtypes.items() if d is not None and d.is_floating_point and op.schema.argument(n)}
+        cases = [c.cast(floats) for c in _one_dtype(op.case_list())]
+        trial = examine.examine(op, kernel, cases)
+        refusal = verdict.refusal(trial)
+        if refusal:
+            kernel.forget(dtypes)
+            return f"the kernel was tried for {_shown(dtypes)} and {refusal}"
+        kernel.refresh()
+    except SchemaError as error:
+        return f"{error.message}; built so far: {kernel.forms_text()}"
+    except WorkbenchError as error:
+        return f"no form for {_shown(dtypes)}: {error}"
+    return None
+
+
+def _one_dtype(cases: Sequence[Case]) -> list[Case]:
+    """Each case once, whatever dtypes it is there for."""
+    return list({c.name: c for c in reversed(cases)}.values())[::-1]
+
+
+def _shown(dtypes: dict) -> str:
+    return ", ".join(f"{n} {str(d).removeprefix('torch.')}" for n, d in dtypes.items() if d is not None)
+
+
+def put_when_called(op, version: Version) -> None:
+    """An op without cases: the first call shows what to try the kernel on."""
+    key = (version.slot, version.device)
+    former = op.runs(*key)
+    if former.number:
+        former.kernel.remove()
+    op.fill(key, replace(version, kernel=_Waiting(op, version)))
+    op.slots[key].kernel.install(op)
+
+
+class _Waiting:
+    """Stands in a slot until the first call; then the kernel is tried on a case like that call, and installed."""
+
+    tier = "raw"
+    left_out = ()
+
+    def __init__(self, op, version: Version) -> None:
+        self.op, self.version = op, version
+
+    def install(self, op) -> None:
+        suffix = {"forward": ("", "_forward"), "backward": ("_backward",)}[self.version.slot]
+        for s in suffix:
+            op.registration.set_kernel(op.name + s, self.version.device, self._first_call(s))
+
+    def remove(self) -> None:
+        for s in ("", "_forward", "_backward"):
+            self.op.registration.clear_kernel(self.op.name + s, self.version.device)
+
+    def _first_call(self, suffix: str) -> Callable:
+        def call(*args, **kwargs):
+            op, version = self.op, self.version
+            kernel: Kernel = version.kernel
+            op.learn_case(args, kwargs)
+            self.remove()
+            op.vacate((version.slot, version.device))
+            tried, _ = examine.build(op, kernel, op.case_list())
+            trial = examine.examine(op, kernel, tried)
+            refusal = verdict.refusal(trial)
+            if refusal:
+                raise TrialError(f"v{version.number} of {op.qualname} was tried at its first call and {refusal}",
+                                 kind=verdict.kind(trial), report=trial)  # fmt: skip
+            put(op, op.update(replace(version, trial=trial)))
+            return getattr(getattr(torch.ops, op.schema.namespace), op.name + suffix)(*args, **kwargs)
+
+        return call
+
+
+def restore(op, number: int):
+    """Put a version back into its slot; 0: the reference into all of them."""
+    if not 0 <= number < len(op.versions):
+        raise SchemaError(f"{op.name} has no version {number}; the last one is {len(op.versions) - 1}")
+    version = op.versions[number]
+    if version.refused:
+        raise SchemaError(f"v{number} of {op.name} was not installed: it {version.refused}. Use --force to install it.")
+    if number:
+        put(op, version)
+        return op
+    for key in list(op.slots):
+        empty(op, key)
+    return op
+
+
+def empty(op, key: tuple[str, str]) -> None:
+    """The reference runs in this slot again."""
+    op.runs(*key).kernel.remove()
+    op.vacate(key)
+    settle(op)
+    op.changed()
+
+
+def call_version(op, version: Version, args: tuple, kwargs: dict):
+    """Run a version: through the op if it is installed, else in the worker."""
+    installed = op.slots.get((version.slot, version.device))
+    if not version.number:
+        return op.definition.run(args, kwargs)
+    if installed is not None and installed.number == version.number:
+        return op(*args, **kwargs)
+    return examine.call_in_worker(op, version, args, kwargs)
