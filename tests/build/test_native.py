@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -191,7 +192,9 @@ def test_empty_tensors_call_nothing(fresh):
 
 def test_a_transposed_input_is_copied_and_the_output_has_the_strides_of_the_reference(fresh):
     x, w = torch.randn(6, 4).t(), torch.randn(6)
+    fresh.launcher.copied()
     y = op("rmsnorm")(x, w)
+    assert (fresh.launcher.copied(), fresh.launcher.copied()) == ((0,), ())
     torch.testing.assert_close(y, rmsnorm(x, w))
     assert y.stride() == rmsnorm(x, w).stride() == (1, 4)
     assert op("rmsnorm_forward")(x, w)[1].is_contiguous()
@@ -555,6 +558,39 @@ def test_a_file_that_is_no_library_is_a_build_error(tmp_path):
     path.write_bytes(b"not an object")
     with pytest.raises(BuildError, match="cannot be loaded"):
         native.Launcher(str(path))
+
+
+def test_a_library_without_the_kernel_is_a_build_error(fresh):
+    other = cell(f"{NS}::other(Tensor x) -> Tensor", "//! out = empty_like(x)\nvoid other(const float* x, float* out) { *out = *x; }").same(f32)
+    wrong = native.Instance(fresh.same(f32).dtypes, other.library, fresh.same(f32).body)
+    with pytest.raises(BuildError, match="has no function wb_call_rmsnorm"):
+        native.descriptor(fresh.declaration, [wrong])
+
+
+def test_threads_may_call_while_kernels_are_swapped(fresh):
+    x, w = torch.randn(3, 5), torch.randn(5)
+    once, tenfold = rmsnorm(x, w), 10 * rmsnorm(x, w)
+    again = cell(fresh.schema, RMSNORM.replace("float(w[c]))", "float(w[c]) * 10)"))
+    both = [fresh.same(f32), again.same(f32)]
+    seen, wrong, stop = [], [], threading.Event()
+
+    def call():
+        while not stop.is_set():
+            y = op("rmsnorm")(x, w)
+            seen.append(1)
+            if not (torch.allclose(y, once) or torch.allclose(y, tenfold)):
+                wrong.append(y)
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for i in range(200):
+        fresh.launcher.install(native.descriptor(fresh.declaration, [both[i % 2]]))
+    stop.set()
+    for t in threads:
+        t.join()
+    assert seen
+    assert not wrong
 
 
 def test_a_kernel_without_a_form_names_parameter_and_dtypes(fresh):

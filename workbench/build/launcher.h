@@ -90,6 +90,7 @@ struct Hooks {
   int (*miss)(const int8_t* dtypes, int32_t count) = nullptr;
   void* (*allocate)(int64_t bytes) = nullptr;
   TorchLibraryHandle library = nullptr;
+  uint64_t copied = 0;  // arguments that were made contiguous, one bit each
 };
 static Hooks hooks;  // static: never one with those of another launcher
 static thread_local Message reply;  // what a hook of ours or `wb_register` says

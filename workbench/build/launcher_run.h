@@ -251,4 +251,5 @@ inline const char* register_kernels(const char* ns, const char* key, const char*
   }                                                                                                                    \
   WB_EXPORT void wb_hook_miss(int (*f)(const int8_t*, int32_t)) { wb::hooks.miss = f; }                                \
   WB_EXPORT void wb_hook_allocate(void* (*f)(int64_t)) { wb::hooks.allocate = f; }                                     \
+  WB_EXPORT uint64_t wb_copied() { return __atomic_exchange_n(&wb::hooks.copied, 0, __ATOMIC_RELAXED); }               \
   WB_EXPORT void wb_set_message(const char* text) { wb::reply = wb::Message().add("%s", text); }

@@ -38,7 +38,7 @@ inline void settle_arguments(Frame& f) {
         throw p;
       }
       NoGradients guard;
-      const Dims shape(x.shape());
+      __atomic_fetch_or(&hooks.copied, uint64_t(1) << i, __ATOMIC_RELAXED);
       Room room;
       int64_t stride = 1;
       for (int64_t k = x.dim - 1; k >= 0; --k) room.strides[k] = stride, stride *= x.sizes[k] > 0 ? x.sizes[k] : 1;

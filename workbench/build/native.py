@@ -106,10 +106,13 @@ def _functions(declaration: Declaration, instance: Instance, kept: list[object])
     functions = (_Function * len(declaration.functions))()
     rows = zip(functions, declaration.functions, instance.body.symbols, instance.body.parameters, strict=True)
     for row, function, symbol, parameters in rows:
-        codes = ((v, CODES.index("pointer" if t.endswith("*") else t)) for v, t in parameters)
+        codes = (_Parameter(v, CODES.index("pointer" if t.endswith("*") else t)) for v, t in parameters)
         coded = (_Parameter * max(1, len(parameters)))(*codes)
         kept.append(coded)
-        row.entry = ctypes.cast(library[symbol], ctypes.c_void_p)
+        try:
+            row.entry = ctypes.cast(library[symbol], ctypes.c_void_p)
+        except AttributeError:
+            raise BuildError(f"{instance.library} has no function {symbol}") from None
         row.name, row.parameter_count, row.parameters = function.name.encode(), len(parameters), coded
     return functions
 
@@ -157,6 +160,7 @@ class Launcher:
         self._library.wb_register.restype = self._library.wb_unregister.restype = ctypes.c_char_p
         self._library.wb_set.argtypes = (ctypes.c_void_p,)
         self._library.wb_set_message.argtypes = (ctypes.c_char_p,)
+        self._library.wb_copied.restype = ctypes.c_uint64
         self._installed: list[Descriptor] = []  # all of them: a call may still be reading one
         self._callbacks: list[object] = []
 
@@ -176,6 +180,11 @@ class Launcher:
         """Use these kernels and numbers from the next call on."""
         self._installed.append(new)
         self._library.wb_set(new.address)
+
+    def copied(self) -> tuple[int, ...]:
+        """Positions of the arguments that were made contiguous since this was last asked."""
+        mask = self._library.wb_copied()
+        return tuple(i for i in range(64) if mask >> i & 1)
 
     @property
     def installed(self) -> Descriptor | None:
