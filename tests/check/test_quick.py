@@ -217,3 +217,17 @@ def test_every_cure_is_reachable_and_short():
         "Elements are not written: look at the grid, or the last rows and columns."
     )
     assert cure("schema", "nobody knows this one") == ""
+
+
+def test_an_integer_output_before_a_float_one_can_be_compiled_with_gradients(standin):
+    def kernel(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.round().to(torch.int8), x * 3.0
+
+    op = standin(kernel, kernel, lambda t: [t(4, 5)], backward=lambda ctx, g0, g1: g1 * 3.0)
+    report = check(op)
+    assert report.ok and not failures(report)
+    assert only(report, "compile").detail == (
+        "with symbolic sizes, the values and gradients are those of eager mode, on inputs that require gradients; "
+        "dynamo and Inductor were not run"
+    )
+    assert only(report, "gradients").detail.startswith("grad_x: as the reference's vjp")

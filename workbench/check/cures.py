@@ -8,6 +8,7 @@ NO_FAKE = "There is no fake: give the op a reference with wb.op, or @op.fake."
 SAME_FAKE = "Its {} are not the kernel's: make the kernel and the reference (or @op.fake) say the same."
 WRITES = "The op changes an argument that its schema does not name: add it to mutates=."
 DYNAMIC = "The shape depends on values: give @op.fake, with torch.library.get_ctx().new_dynamic_size() as that size."
+GENERATOR = "Drawing numbers from a generator has no symbolic form in torch: give @op.fake."
 SYMBOLIC = "A fake must work with symbolic sizes: no int() and no `if` on a size."
 
 # (check, words in the failure as a regular expression, cure); the check "" stands for any.
@@ -35,6 +36,7 @@ CURES: tuple[tuple[str, str, str], ...] = (
     ("gradcheck", r"mismatch|numerical", "The backward is not the forward's derivative: look at its formula."),
     ("gradcheck", r"reentrant|determinis", "The backward gives other values each time: a race, or atomics."),
     ("compile", r"not allocated|no fake", NO_FAKE),
+    ("compile", r"only concrete integers", GENERATOR),
     ("compile", r"symbol|SymInt|guard", SYMBOLIC),
     ("compile", r"grad", "The backward must use only what it is given, no tensors that it closed over."),
     ("compile", r"not close|differ|mismatch", "Does the op keep state, or read outside of its inputs?"),
