@@ -17,7 +17,7 @@ from .check import agree
 from .check.expect import leaves
 from .errors import SchemaError, TrialError
 from .evidence import Evidence, evidence
-from .kernel import Kernel
+from .tiers import Kernel
 from .report import Outcome, Trial
 from .schema import Schema
 from .trial import Job, Made, Meta, Step, worker

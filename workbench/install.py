@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from . import examine, slots, source, verdict
+from . import examine, slots, source, tiers, verdict
 from .case import Case
 from .errors import SchemaError, WorkbenchError
-from .kernel import Kernel
+from .tiers import Kernel
 from .report import Line
 from .source import Source
 from .version import Version
@@ -32,7 +32,7 @@ def cell(
     SchemaError and BuildError, on the cell's lines, for text that is no kernel.
     """
     started = time.perf_counter()
-    kernel = Kernel(text, op.schema, slot, function=function)
+    kernel = tiers.kernel(text, op.schema, slot, function=function)
     chosen = _chosen(op, cases)
     tried, refusals = examine.build(op, kernel, chosen)
     trial = examine.examine(op, kernel, tried)

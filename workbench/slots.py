@@ -15,7 +15,7 @@ from . import examine, verdict
 from .case import Case
 from .errors import SchemaError, TrialError, WorkbenchError
 from .evidence import evidence
-from .kernel import Kernel
+from .tiers import Kernel
 from .version import Version
 
 

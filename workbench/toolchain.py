@@ -111,7 +111,7 @@ def _probe(command: tuple[str, ...], path: str, mtime_ns: int, size: int) -> Com
     version, defines = _ask(command)
     family = "clang" if "__clang__" in defines else "gcc"
     counter = "__clang_major__" if family == "clang" else "__GNUC__"
-    major = int(re.search(rf"#define {counter} (\d+)", defines).group(1))
+    major = int((re.search(rf"#define {counter} (\d+)", defines) or ["", "0"])[1])
     if major < OLDEST[family]:
         raise ToolchainError(f"{version} is too old: {family} {OLDEST[family]} or later is needed. {INSTALL}")
     linker = next((name for name in linkers if _links(command, name)), "")

@@ -54,7 +54,7 @@ def folders(flags: Sequence[str], options: Sequence[str] = ("-I", "-iquote", "-i
 
 def that_matter_to_a_precompiled_header(flags: Sequence[str]) -> tuple[str, ...]:
     """All but search paths, libraries and -D: with g++ 12 a different -O or -std drops it or crashes the compiler."""
-    kept = []
+    kept: list[str] = []
     for words in _units(flags):
         if not _links(words) and not words[0].startswith(("-I", "-i", "-D", "-U", "-W")):
             kept += words

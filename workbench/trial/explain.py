@@ -7,7 +7,6 @@ import signal
 from . import guard
 from .faults import Fault, signal_name
 from .guard import Block
-from .protocol import Meta
 
 FPE_INTDIV = 1
 SI_KERNEL = 0x80
@@ -72,7 +71,7 @@ def damaged(block: Block, where: str, distance: int, count: int) -> str:
 def mutated(block: Block, byte: int) -> str:
     """One sentence for a byte of an argument that changed though the schema says that it does not."""
     for name, meta in block.tensors:
-        index = guard.index_of(meta, byte // meta.dtype.itemsize)
+        index = meta and guard.index_of(meta, byte // meta.dtype.itemsize)
         if index is not None:
             return f"writes to the argument {name}{list(index)} ({meta}), which the schema does not let it change"
     return f"writes into the gaps of {_named(block)}: byte {byte} of its memory belongs to no element"
@@ -104,14 +103,14 @@ def _named(block: Block) -> str:
     if not block.tensors:
         return f"an output or workspace of {_bytes(block.room.nbytes)}"
     name, meta = block.tensors[0]
-    return f"{name} ({meta})"
+    return f"{name} ({meta or _bytes(block.room.nbytes)})"
 
 
 def _past(block: Block, distance: int) -> str:
     """Where `distance` bytes after the end is, in elements of the tensor if it fills its block."""
     if len(block.tensors) == 1:
-        meta: Meta = block.tensors[0][1]
-        if meta.numel * meta.dtype.itemsize == block.room.nbytes:
+        meta = block.tensors[0][1]
+        if meta and meta.numel * meta.dtype.itemsize == block.room.nbytes:
             return f"flat element {meta.numel + distance // meta.dtype.itemsize} of {meta.numel}"
     return f"{_bytes(distance)} behind it"
 

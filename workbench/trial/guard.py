@@ -62,7 +62,7 @@ class Block:
 
     start: int
     room: Room
-    tensors: tuple[tuple[str, Meta], ...]
+    tensors: tuple[tuple[str, Meta | None], ...]  # metadata is None where only the name is known
     writable: bool
     argument: bool = False
 

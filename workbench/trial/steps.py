@@ -27,6 +27,8 @@ class Trial:
         self.frames, self.output = frames, output
         self.blocks: list[guard.Block] = []  # what the op that runs now can reach; frozen ones included
         self.fresh: list[int] = []  # places in `blocks` of what this step allocated
+        self.named: set[str] = set()  # the names that went to these
+        self.asked = False  # has the launcher asked for the reference's strides?
         self.made: dict[tuple[int, int], object] = {}
         self.position = 0  # end of the result file
         self.step = Step("")
@@ -51,6 +53,7 @@ class Trial:
             os._exit(explain.CHANNEL_LOST)
 
     def run(self) -> None:
+        self.tell("began")
         try:
             job: Job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
             self.keep.append(_define(job.schemas, self.expected))
@@ -62,7 +65,7 @@ class Trial:
 
     def take(self, number: int, step: Step) -> None:
         started = time.perf_counter()
-        self.step, self.fresh = step, []
+        self.step, self.fresh, self.named, self.asked = step, [], set(), False
         try:
             call = Call(self, step)
             self.tell("begin", number, tuple(self.blocks))
@@ -71,6 +74,8 @@ class Trial:
             seconds = time.perf_counter() - started
             outputs = _as_tuple(returned)
             self.made.update({(number, i): value for i, value in enumerate(outputs)})
+            for i, value in enumerate(outputs):
+                self.name(value, step.output(i))
             status, detail = self.inspect(call)
             done = Done(number, status, detail, seconds=seconds, **self.collect(call, outputs))
         except _Skip as reason:
@@ -81,30 +86,40 @@ class Trial:
         self._write(self.output, self.order.mark)
         self.tell("done", done)
 
-    def allocate(self, nbytes: int, tensors: tuple[tuple[str, Meta], ...] = ()) -> int:
+    def allocate(self, nbytes: int, tensors: tuple[tuple[str, Meta | None], ...] = ()) -> int:
         """The address of `nbytes` of guarded, poisoned memory. Launchers call this for what they allocate."""
         block = guard.allocate(nbytes)
-        block = replace(block, tensors=tensors or self.guess(len(self.fresh), nbytes))
+        block = replace(block, tensors=tensors or self.guess(nbytes))
         self.fresh.append(len(self.blocks))
         self.blocks.append(block)
         self.tell("block", block)
         return block.start
 
-    def guess(self, index: int, nbytes: int) -> tuple[tuple[str, Meta], ...]:
-        """Name and metadata of the allocation number `index` of this step, for messages."""
+    def guess(self, nbytes: int) -> tuple[tuple[str, Meta | None], ...]:
+        """Name and metadata of an allocation, for messages: the next of the step's names that it can be."""
         known = {self.step.output(i): m for i, m in enumerate(self.step.layout or ())}
         names = self.step.allocates or tuple(known)
-        name = names[index] if index < len(names) else ""
-        meta = known.get(name)
-        if meta and meta.numel * meta.dtype.itemsize == nbytes:
-            return ((name, meta),)
-        return ((name, Meta(torch.uint8, (nbytes,), (1,))),) if name else ()
+        if self.asked:  # then the launcher sees to the outputs first
+            names = (*known, *(n for n in names if n not in known))
+        for name in names:
+            meta = known.get(name)
+            if name not in self.named and (meta is None or meta.numel * meta.dtype.itemsize == nbytes):
+                self.named.add(name)
+                return ((name, meta),)
+        return ()
+
+    def name(self, tensor: object, name: str) -> None:
+        """What is now known of the block that holds a tensor."""
+        block = self.home(tensor)
+        if block is not None and not block.argument:
+            meta = replace(Meta.of(tensor), offset=(tensor.data_ptr() - block.start) // tensor.element_size())
+            self.blocks[self.blocks.index(block)] = replace(block, tensors=((name, meta),))
 
     def expected(self, *_: object, **__: object) -> object:
         """What `wb_layout` ops return: empty tensors with the metadata of the reference."""
         if self.step.layout is None:
             raise RuntimeError(f"{self.step.op}: the kernel asks for the strides of the reference, which are not known")
-        made = []
+        self.asked, made = True, []
         for i, meta in enumerate(self.step.layout):
             start = self.allocate(meta.extent * meta.dtype.itemsize, ((self.step.output(i), meta),))
             block = next(b for b in reversed(self.blocks) if b.start == start)
@@ -227,6 +242,7 @@ class Call:
             if (value.step, value.index) not in self.trial.made:
                 raise _Skip(f"needs result {value.index} of step {value.step}, which there is not")
             made = self.trial.made[value.step, value.index]
+            self.trial.name(made, name)
             return self._thaw(name, made) if write and isinstance(made, torch.Tensor) else made
         if not isinstance(value, Given):
             return value

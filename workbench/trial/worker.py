@@ -249,16 +249,19 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
             data, fds, limit_s = receive(control)
         except (EOFError, OSError):
             os._exit(0)
-        child = nursery.take()
-        try:
-            send(child.channel, data, fds)
-        except OSError:  # it died just now: `Watch` will see that
-            pass
+        for _ in range(2):
+            child = nursery.take()
+            try:
+                send(child.channel, data, fds)
+            except OSError:  # it died just now: `Watch` will see that
+                pass
+            reply = Watch(child, nursery.wakeup[0], control).until_end(limit_s)
+            nursery.spend(child)
+            if reply.frames or reply.hung:
+                break  # else it was killed while it waited, and never read the job
         for fd in fds:
             os.close(fd)
-        reply = Watch(child, nursery.wakeup[0], control).until_end(limit_s)
         send(control, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
-        nursery.spend(child)
 
 
 def preload() -> None:

@@ -13,22 +13,23 @@ from dataclasses import replace
 
 import torch
 
-from . import directives
-from .build import body, cpp, ctypes_cpp, launcher, native
-from .build.result import Build
-from .errors import Diagnostic, SchemaError
-from .schema import Schema
-from .source import Source, functions
-from .trial import Launch
+from .. import directives
+from ..build import body, cpp, ctypes_cpp, launcher, native
+from ..build.result import Build
+from ..errors import Diagnostic, SchemaError
+from ..schema import Schema
+from ..source import Function, Source
+from ..trial import Launch
+from .base import Kernel
 
 _launchers: dict[str, native.Launcher] = {}  # by path: a launcher is loaded once and lives as long as the process
 _lock = threading.Lock()
 
 
-class Kernel:
-    """What fills one slot on one device.
+class RawKernel(Kernel):
+    """A raw cell: its functions take pointers, its directives say all else.
 
-    >>> kernel = Kernel(source, op.schema, "forward", "cpp")
+    >>> kernel = RawKernel(source, op.schema, "forward")
     >>> kernel.form({"x": torch.float32, "w": torch.float32})
 
     `declaration` is parsed at once (SchemaError, on the cell's line); nothing is compiled before it is needed.
@@ -36,21 +37,13 @@ class Kernel:
 
     tier = "raw"
 
-    def __init__(self, source: Source, schema: Schema, slot: str, *, function: str = "") -> None:
-        self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"
-        found = functions(source.text, source.language, source.first_line)
-        self.declaration = directives.parse(source, schema, entry=slot, functions=found, function=function)
-        self.layout = False
+    def __init__(self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = "") -> None:
+        super().__init__(source, schema, slot, directives.parse(source, schema, entry=slot, functions=found, function=function))
         self.launcher_build: Build | None = None
         self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
         self._launcher: native.Launcher | None = None
 
     # ------------------------------------------------------------ build
-
-    def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
-        """The dtypes of a call's tensor arguments, by name."""
-        names = [a.name for a in self.declaration.arguments if a.is_tensor]
-        return {n: getattr(arguments.get(n), "dtype", None) for n in names}
 
     def complete(self, dtypes: Mapping[str, torch.dtype | None]) -> dict[str, torch.dtype | None]:
         """The dtypes of all tensors, those that directives make included."""

@@ -1,0 +1,105 @@
+"""What every tier's kernel can do: be built for some dtypes, go to the worker, be installed and taken out again.
+
+`install`, `slots` and `examine` know kernels by this alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from ..directives import Declaration
+from ..errors import Diagnostic, SchemaError
+from ..schema import Schema
+from ..source import Source
+
+Dtypes = Mapping[str, "torch.dtype | None"]
+
+
+class Kernel(ABC):
+    """A source as native code for one slot of an op on one device."""
+
+    tier: str
+    because: str = ""  # what in the text decided for this tier
+    layout = False  # must every call ask for the strides of the outputs?
+
+    def __init__(self, source: Source, schema: Schema, slot: str, declaration: Declaration) -> None:
+        self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"
+        self.declaration = declaration
+
+    # ------------------------------------------------------------ what it takes
+
+    def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
+        """The dtypes of a call's tensor arguments, by name."""
+        names = [a.name for a in self.declaration.arguments if a.is_tensor]
+        return {n: getattr(arguments.get(n), "dtype", None) for n in names}
+
+    @abstractmethod
+    def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
+        """The dtypes of all tensors, saved ones included, where they are known before a call."""
+
+    @property
+    @abstractmethod
+    def uses_saved(self) -> bool:
+        """Does this backward take what the forward saved?"""
+
+    @property
+    @abstractmethod
+    def left_out(self) -> tuple[str, ...]:
+        """The tensor arguments whose gradient a backward cell leaves to the reference."""
+
+    @property
+    def native_schema(self) -> Schema:
+        """The schema under whose names the kernel registers."""
+        return self.schema
+
+    @property
+    def saves_at(self) -> Callable | None:
+        """Fakes of the saved tensors for a call, by name; None where directives do not tell."""
+        return None
+
+    # ------------------------------------------------------------ build
+
+    @abstractmethod
+    def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
+        """Build for these dtypes; for each None, or why there is no form. BuildError as soon as one does not compile."""
+
+    def forget(self, dtypes: Dtypes) -> None:
+        """A form that failed its trial is no form."""
+
+    @property
+    @abstractmethod
+    def cached(self) -> bool:
+        """Did the store have all of it?"""
+
+    @property
+    @abstractmethod
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """The compiler's warnings."""
+
+    def forms_text(self) -> str:
+        """The dtypes that have been built, for messages."""
+        return "any"
+
+    # ------------------------------------------------------------ run
+
+    @abstractmethod
+    def launch(self) -> object:
+        """What the worker loads to run this kernel."""
+
+    @abstractmethod
+    def install(self, on_miss: Callable[[dict], str | None]) -> None:
+        """Hand the kernel to torch. `on_miss` gets dtypes that were not built yet: None once they are, or why not."""
+
+    def refresh(self) -> None:
+        """See forms that were built after the install."""
+
+    def shares_launcher(self, other: object) -> bool:
+        """Can this kernel take the place of `other` by one atomic store?"""
+        return False
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Take the kernel back from torch; the reference runs again."""

@@ -1,0 +1,53 @@
+"""Which of the three ways a cell is written in, from its text alone, and what a faster one would need.
+
+raw: kernel functions on pointers. host: functions on `Tensor`, torch's stable ABI. full: all that load_inline takes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..source import Function, Source
+
+# What only the full tier can build, and how the card names it.
+_FULL = (
+    (re.compile(r"\btorch::(?!stable\b|headeronly\b)\w+"), "{} in the text"),
+    (re.compile(r"\b(?:at|c10)::\w+"), "{} in the text"),
+    (re.compile(r"\bTORCH_LIBRARY\w*\s*\("), "a TORCH_LIBRARY block"),
+    (re.compile(r"\bPYBIND11_MODULE\s*\("), "a PYBIND11_MODULE block"),
+    (re.compile(r"\bAT_DISPATCH_\w+"), "{} in the text"),
+    (re.compile(r"#\s*include\s*[<\"](?:torch/(?!csrc/stable|headeronly)|ATen/|c10/|pybind11/)[^>\"]*[>\"]"), "{}"),
+)
+_COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+_HOST_TYPE = re.compile(r"\bTensor\b")
+
+
+@dataclass(frozen=True)
+class Tier:
+    """`name` is raw, host or full; `because` says what in the text decided, "" for raw.
+
+    >>> tier(Source("at::Tensor f(at::Tensor x) { return x; }", "cpp"), functions(...))
+    Tier(name='full', because='at::Tensor in the text')
+    """
+
+    name: str
+    because: str = ""
+
+
+def tier(source: Source, functions: tuple[Function, ...]) -> Tier:
+    """The tier of a C++ or CUDA cell. Comments and strings decide nothing; includes do."""
+    plain = _COMMENT_OR_STRING.sub(lambda m: m[0] if m[0].startswith('"') and _is_include(source.text, m.start()) else " ", source.text)
+    for pattern, because in _FULL:
+        found = pattern.search(plain)
+        if found:
+            return Tier("full", because.format(" ".join(found[0].split())))
+    for f in functions:
+        if _HOST_TYPE.search(f.returns) or any(_HOST_TYPE.search(p.type) or _HOST_TYPE.search(p.spelled) for p in f.parameters):
+            return Tier("host", f"Tensor in the signature of {f.name}")
+    return Tier("raw")
+
+
+def _is_include(text: str, position: int) -> bool:
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    return line.lstrip().startswith("#")
