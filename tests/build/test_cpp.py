@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from workbench import toolchain
-from workbench.build import cache, cpp, flags
+from workbench.build import cache, cpp, flags, stub
 from workbench.errors import BuildError, ToolchainError
 from workbench.toolchain import Compiler
 
@@ -88,6 +88,33 @@ def test_a_launcher_sees_the_stable_headers_and_libtorch(fresh_cache):
     )
     built = cpp.compile(text, kind="launcher")
     assert (call(built), built.tier) == (3.0 + 7, "launcher")  # 7 is torch's number for float64
+    needed = subprocess.run(["readelf", "-d", built.path], check=True, capture_output=True, text=True).stdout
+    assert "[libtorch_cpu.so]" in needed and toolchain.torch().lib in needed  # also where torch is not loaded yet
+
+
+def test_a_launcher_is_linked_with_torch_itself_when_there_is_no_stub(fresh_cache, monkeypatch):
+    monkeypatch.setattr(stub, "folder", lambda compiler: "")
+    text = TWICE.replace("2 * x", "x + aoti_torch_dtype_float64()")
+    assert (
+        call(
+            cpp.compile(
+                text.replace("extern", 'extern "C" int aoti_torch_dtype_float64();\nextern', 1), kind="launcher"
+            )
+        )
+        == 10.0
+    )
+    with pytest.raises(BuildError, match="undefined reference to nothing_of_torch"):
+        cpp.compile(
+            TWICE.replace("2 * x", "nothing_of_torch()").replace(
+                "extern", 'extern "C" int nothing_of_torch();\nextern', 1
+            ),
+            kind="launcher",
+        )
+
+
+def test_a_stub_that_cannot_be_made_is_no_error(fresh_cache, monkeypatch):
+    monkeypatch.setattr(stub.process, "run", lambda *a, **k: stub.process.Finished(1, "no", 0.1))
+    assert stub.folder(toolchain.compiler()) == ""
 
 
 def test_the_users_flags_come_last_and_win(fresh_cache):
@@ -114,10 +141,15 @@ def test_command_lines_are_golden(monkeypatch):
         "-fuse-ld=gold", "-Wl,-z,defs", "-lm", "-L", "lib", "x.a",
     )  # fmt: skip
     monkeypatch.setattr(toolchain, "torch", lambda: toolchain.Torch("2.13.0", "abc", ("/t/include",), "/t/lib"))
-    assert flags.compiling(GCC, "launcher")[-3:] == (
-        "-DTORCH_TARGET_VERSION=0x020b000000000000", "-isystem", "/t/include",
+    assert flags.compiling(GCC, "launcher", ["-O3"])[-5:] == (
+        "-O1", "-DTORCH_TARGET_VERSION=0x020b000000000000", "-isystem", "/t/include", "-O3",
     )  # fmt: skip
-    assert flags.linking(GCC, "launcher")[-4:] == ("-L/t/lib", "-Wl,-rpath,/t/lib", "-ltorch_cpu", "-lc10")
+    assert flags.linking(GCC, "launcher") == (
+        "-fuse-ld=gold", "-Wl,-z,defs", "-L/t/lib", "-Wl,-rpath,/t/lib", "-ltorch_cpu", "-lc10",
+    )  # fmt: skip
+    assert flags.linking(GCC, "launcher", stub="/s") == (
+        "-fuse-ld=gold", "-Wl,--no-as-needed", "-L/s", "-Wl,-rpath,/t/lib", "-ltorch_cpu",
+    )  # fmt: skip
     assert flags.folders(["-Ia", "-I", "b", "-O3", "-isystem", "c"]) == ("a", "b", "c")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from .. import toolchain
 from ..errors import BuildError, ToolchainError
 from ..toolchain import Compiler
-from . import cache, diagnostics, headers, includes, process, store
+from . import cache, diagnostics, headers, includes, process, store, stub
 from . import flags as arguments
 from .diagnostics import Lines
 from .result import Build, Made
@@ -57,7 +57,8 @@ def compile(
     """
     unit = Unit(text, kind, tuple(flags), file, tuple(os.path.abspath(f) for f in includes), toolchain.compiler())
     header = headers.begins_with(text)
-    build = cache.build(unit.key, lambda folder: unit.make(folder, header, limit_s), unit.lines.labels)
+    library = stub.folder(unit.compiler) if kind == "launcher" else ""
+    build = cache.build(unit.key, lambda folder: unit.make(folder, header, library, limit_s), unit.lines.labels)
     if header and not build.cached and not headers.find(unit.compiler, kind, header, unit.flags):
         headers.request(unit.compiler, kind, header, unit.flags)  # for the next edit
     return build
@@ -94,8 +95,11 @@ class Unit:
         """Where the compiler runs: relative -I flags begin there. "" when the user gave no folder that exists."""
         return next((f for f in self.folders if os.path.isdir(f)), "")
 
-    def command(self, output: str, precompiled: str = "") -> list[str]:
-        """The command line that reads the text from standard input and writes the shared object `output`."""
+    def command(self, output: str, precompiled: str = "", library: str = "") -> list[str]:
+        """The command line that reads the text from standard input and writes the shared object `output`.
+
+        `precompiled` and `library` are the folders of a precompiled header and of the stub of libtorch, "" for none.
+        """
         search = [precompiled, headers.FOLDER, *self.folders] if precompiled else [headers.FOLDER, *self.folders]
         return [
             *self.compiler.command,
@@ -103,18 +107,19 @@ class Unit:
             *(["-Winvalid-pch", "-Wno-error=invalid-pch"] if precompiled else []),
             *(word for folder in search for word in ("-iquote", folder)),
             "-shared", "-o", output, "-x", "c++", "-", "-x", "none",
-            *arguments.linking(self.compiler, self.kind, self.flags),
+            *arguments.linking(self.compiler, self.kind, self.flags, library),
         ]  # fmt: skip
 
-    def make(self, folder: Path, header: str, limit_s: float) -> Made:
+    def make(self, folder: Path, header: str, library: str, limit_s: float) -> Made:
         """Run the compiler; what `Store.build` wants from its `make`."""
         artefact, began = f"{self.kind}.so", time.perf_counter()
+        output = str(folder / artefact)
         precompiled = headers.find(self.compiler, self.kind, header, self.flags)
-        done = self._run(folder, artefact, precompiled, limit_s)
+        done = self._run(self.command(output, precompiled, library), str(folder), limit_s)
         if precompiled and (DROPPED.search(done.log) or (done.code and CRASHED.search(done.log))):
             headers.refuse(header, self.flags)
             if done.code:
-                done = self._run(folder, artefact, "", limit_s)
+                done = self._run(self.command(output, "", library), str(folder), limit_s)
         log = DROPPED.sub("", done.log)
         said = diagnostics.parse(log, self.lines)
         if done.code:
@@ -122,11 +127,9 @@ class Unit:
         seconds = time.perf_counter() - began
         return Made(artefact, self.kind, seconds, said, log=log, labels=self.lines.labels, toolchain=str(self.compiler))
 
-    def _run(self, folder: Path, artefact: str, precompiled: str, limit_s: float) -> process.Finished:
-        command = self.command(str(folder / artefact), precompiled)
+    def _run(self, command: list[str], folder: str, limit_s: float) -> process.Finished:
         try:
-            cwd = self.cwd or str(folder)
-            return process.run(command, text=self.text, cwd=cwd, temporary=str(folder), limit_s=limit_s)
+            return process.run(command, text=self.text, cwd=self.cwd or folder, temporary=folder, limit_s=limit_s)
         except TimeoutError as error:
             message = f"{error} and was stopped. Make the text smaller, or lower -O in its flags"
             raise store.Passing(BuildError(message, file=self.file)) from error
