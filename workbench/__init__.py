@@ -12,12 +12,17 @@ file, starts no process and looks for no compiler.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from .case import Case, case
-from .cells import cpp
 from .define import op, ops
 from .errors import BuildError, SaveError, SchemaError, ToolchainError, TrialError, WorkbenchError
-from .load import load
 from .op import Op
+
+if TYPE_CHECKING:
+    from .cells import cpp
+    from .load import load
 
 __version__ = "0.1.0"
 
@@ -36,6 +41,17 @@ __all__ = [
     "op",
     "ops",
 ]
+
+
+_LATER = {"cpp": ".cells", "load": ".load"}  # what builds is imported when it is first asked for
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATER[name], __name__), name)
+    globals()[name] = value  # over the module of that name, which its import has just put here
+    return value
 
 
 def load_ipython_extension(shell: object) -> None:

@@ -10,7 +10,6 @@ from . import schema
 from .errors import SchemaError
 from .op import Op
 from .reference import Definition
-from .trial import worker
 
 _ops: dict[str, Op] = {}
 ops: Mapping[str, Op] = MappingProxyType(_ops)
@@ -55,6 +54,8 @@ def op(
 
 def define(definition: Definition, doc: str = "") -> Op:
     """The op of that name, new or made again in place."""
+    from .trial import worker  # the first op is when the worker is worth its start
+
     worker().warm()
     known = _ops.get(definition.schema.qualname)
     if known is not None:

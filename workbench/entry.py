@@ -26,10 +26,10 @@ def {name}(__self, {parameters}):
 """
 
 AUTOGRAD = """\
-def {name}(keyset, {parameters}):
+def {name}(__keyset, {parameters}):
     if __dual._current_level >= 0 or __grad_enabled() and ({wants}):
-        return __differentiable(keyset, {arguments})
-    return __redispatch(keyset & __after_autograd, {arguments})
+        return __differentiable(__keyset, [{values}])
+    return __redispatch(__keyset & __after_autograd, {arguments})
 """
 
 
@@ -48,7 +48,7 @@ def entry_text(schema: Schema) -> str:
         name=schema.name,
         parameters=_parameters(schema),
         arguments=_arguments(schema),
-        plain=_each_tensor(schema, "type({}) in __plain", " and ") or "True",
+        plain=_each_tensor(schema, "__type({}) in __plain", " and ") or "True",
         wants=_wants(schema),
         quiet=QUIET,
         short=short,
@@ -60,6 +60,7 @@ def autograd_text(schema: Schema) -> str:
     return AUTOGRAD.format(
         name=f"{schema.name}_autograd",
         parameters=_parameters(schema),
+        values=", ".join(a.name for a in schema.arguments),
         arguments=_arguments(schema),
         wants=_wants(schema),
     )
@@ -72,6 +73,9 @@ def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
     from torch.autograd import forward_ad
 
     scope: dict[str, object] = {
+        "__type": type,  # an argument may be called `type`
+        "__all": all,
+        "__any": any,
         "__modes": _len_torch_dispatch_stack,
         "__function_modes": _len_torch_function_stack,
         "__transform": peek_interpreter_stack,
@@ -101,7 +105,7 @@ def _arguments(schema: Schema) -> str:
 
 def _each_tensor(schema: Schema, pattern: str, joint: str) -> str:
     singles = [pattern.format(a.name) for a in schema.arguments if a.is_tensor]
-    lists = [f"all({pattern.format('t')} for t in {a.name})" for a in schema.arguments if a.is_tensor_list]
+    lists = [f"__all({pattern.format('t')} for t in {a.name})" for a in schema.arguments if a.is_tensor_list]
     return joint.join(singles + lists)
 
 
@@ -114,5 +118,5 @@ def _wants(schema: Schema) -> str:
         elif a.type == "Tensor?":
             terms.append(f"({a.name} is not None and {a.name}.requires_grad)")
         elif a.is_tensor_list:
-            terms.append(f"any(t is not None and t.requires_grad for t in {a.name})")
+            terms.append(f"__any(t is not None and t.requires_grad for t in {a.name})")
     return " or ".join(terms) or "False"

@@ -32,7 +32,7 @@ class Evidence:
 
 def evidence(op, case: Case, slot: str, kernel: object = None) -> Evidence:
     """What a case should give `kernel`; computed once for a case and a reference."""
-    key = (id(case), slot)
+    key = (case, slot)
     if key not in op.evidence:
         op.evidence[key] = _forward_evidence(op, case, kernel) if slot == "forward" else _backward_evidence(op, case)
     return op.evidence[key]

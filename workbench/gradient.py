@@ -132,9 +132,8 @@ def _group(grads: list, counts: Sequence[int], schema: Schema, values: Sequence)
 def differentiable(op) -> Callable:
     """The slow half of the Autograd kernel of `ns::name`: called only where a gradient may be wanted."""
 
-    def call(keyset, *args, **kwargs):
+    def call(keyset, values: list):
         definition: Definition = op.definition
-        values = definition.order(args, kwargs)
         if forward_ad._current_level >= 0:
             return _under_forward_ad(definition, values)
         for t in flat([v for v, a in zip(values, definition.schema.arguments, strict=True) if a.mutated]):

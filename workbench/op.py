@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 import torch
 
-from . import describe, install, python_kernel, register, schema, show, slots
+from . import register, schema
 from .case import Case, learn, make
-from .check import quick
+from .report import Card, Check
 from .reference import Definition, flat
 from .schema import Schema
 from .version import Version
@@ -147,6 +147,8 @@ class Op:
         ... def _(x, w, eps=1e-6):
         ...     return torch.nn.functional.rms_norm(x, w.shape, w, eps)
         """
+        from . import python_kernel
+
         return lambda function: python_kernel.install(self, function, device)
 
     def backward(self, function: Callable) -> Callable:
@@ -190,23 +192,27 @@ class Op:
 
     # ------------------------------------------------------------ verbs
 
-    def check(self, level: str = "quick"):
+    def check(self, level: str = "quick") -> Check:
         """Check what is installed: agreement with the reference, torch's opcheck, gradients, compiled against eager.
 
         >>> rmsnorm.check().ok
         True
         """
+        from .check import quick
+
         report = quick.check(self, level)
         self.last_check = report
         return report
 
-    def restore(self, version: int | Version | None = None):
+    def restore(self, version: int | Version | None = None) -> object:
         """Put a former version back into its slot; 0 puts the reference back everywhere.
 
         >>> rmsnorm.restore(2)
 
         Without a number, in a notebook: the card as a widget, with a button at each version that can be restored.
         """
+        from . import describe, show, slots
+
         if version is None:
             return show.widget_of(describe.card(self), self._restored)
         return slots.restore(self, version if isinstance(version, int) else version.number)
@@ -227,9 +233,13 @@ class Op:
         return f"<{self.schema} | {filled or 'reference'}>"
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        from . import describe, show
+
         return show.bundle(describe.card(self))
 
-    def _restored(self, number: int):
+    def _restored(self, number: int) -> Card:
+        from . import describe
+
         self.restore(number)
         return describe.card(self)
 
@@ -325,6 +335,8 @@ class Op:
 
     def _judge_again(self) -> None:
         """The reference or the cases changed: kernels that now differ are taken out, and named."""
+        from . import install
+
         self._forget_evidence()
         if self._slots:
             self._say(tuple(install.judge_again(self)))
@@ -336,4 +348,9 @@ class Op:
 
 
 def _caller(op_: Op) -> Callable:
-    return lambda version, args, kwargs: slots.call_version(op_, version, args, kwargs)
+    def call(version: Version, args: tuple, kwargs: dict) -> object:
+        from . import slots
+
+        return slots.call_version(op_, version, args, kwargs)
+
+    return call
