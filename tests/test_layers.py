@@ -18,7 +18,7 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors",),
-    ("settings", "annotations", "schema", "source", "report"),
+    ("settings", "annotations", "defaults", "schema", "source", "report"),
     ("inputs", "case", "version", "directives", "entry", "reference", "toolchain"),
     ("build",),
     ("trial",),

@@ -51,9 +51,12 @@ def output_types(hint: object, op: str) -> tuple[str, ...]:
         if Ellipsis in inner:
             raise SchemaError(f"{where}: a tuple of unknown length has no schema; write each Tensor, or list[Tensor]")
         return tuple(t for h in inner for t in output_types(h, op))
-    spelled = spell(hint, where)
-    if spelled.endswith("?"):
+    return (spell(hint, where),)
+
+
+def refuse_optional(type_: str, op: str) -> None:
+    if type_.endswith("?"):
         raise SchemaError(
-            f"{where}: an optional result would lose its gradient; return an empty tensor instead, or a flag beside it"
+            f"{op}: the return value: an optional result would lose its gradient; return an empty tensor instead, or "
+            "a flag beside it"
         )
-    return (spelled,)

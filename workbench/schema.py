@@ -15,11 +15,13 @@ from functools import cached_property
 
 import torch
 
-from .annotations import output_types, spell
+from .annotations import output_types, refuse_optional, spell
+from .defaults import check_default, parsed_default, spell_default
 from .errors import SchemaError
 
 RESERVED_NAMESPACES = frozenset({"aten", "prim", "prims", "torch", "c10d", "quantized", "higher_order", "_C"})
 NO_DEFAULT = inspect.Parameter.empty
+_NOT_OPS = frozenset(dir(torch._ops._OpNamespace("w")))  # attributes that torch.ops.NAMESPACE has already
 
 
 @dataclass(frozen=True)
@@ -135,23 +137,6 @@ def spell_results(types: tuple[str, ...], names: tuple[str, ...]) -> str:
     return spelled[0] if len(spelled) == 1 and " " not in spelled[0] else f"({', '.join(spelled)})"
 
 
-def spell_default(value: object) -> str:
-    """A Python default in schema spelling.
-
-    >>> spell_default(torch.float32), spell_default("a"), spell_default((1, 2))
-    ('float32', '"a"', '[1, 2]')
-    """
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, torch.dtype):
-        return str(value).removeprefix("torch.")
-    if isinstance(value, torch.device):
-        return f'"{value}"'
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(spell_default(v) for v in value) + "]"
-    return repr(value)
-
-
 def split_name(name: str) -> tuple[str, str]:
     """`"lab::rmsnorm"` -> `("lab", "rmsnorm")`, or a SchemaError that says what is wrong with the name."""
     if not isinstance(name, str) or not name.strip():
@@ -172,6 +157,8 @@ def split_name(name: str) -> tuple[str, str]:
         )
     if short.startswith("__"):
         raise SchemaError(f"{name!r}: names that begin with two underscores are Python's own")
+    if short in _NOT_OPS or namespace in dir(torch._ops._Ops):
+        raise SchemaError(f"{name!r}: torch.ops keeps something of its own under that name; choose another one")
     return namespace, short
 
 
@@ -223,21 +210,24 @@ def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | t
     except RuntimeError as error:
         raise SchemaError(f"{text!r} is not a schema: {str(error).strip().splitlines()[0]}") from None
     namespace, short = split_name(parsed.name)
+    if any(r.alias_info for r in parsed.returns):
+        raise SchemaError(f"{parsed.name}: an op returns nothing that it was given; a mutating one ends in '-> ()'")
+    printed = re.sub(r"(?<=[(, ]Tensor)\([^)]*\)", "", str(parsed))
     arguments = tuple(
         Argument(
             a.name,
-            _plain(a.real_type),
-            a.default_value if a.has_default_value() else NO_DEFAULT,
+            # torch's parsed types know no SymInt; its text does
+            re.search(rf"[(, ](\S+) {a.name}[=,)]", printed).group(1),
+            parsed_default(a) if a.has_default_value() else NO_DEFAULT,
             a.kwarg_only,
             bool(a.alias_info and a.alias_info.is_write),
         )
         for a in parsed.arguments
     )
-    types = tuple(_plain(r.real_type) for r in parsed.returns)
-    names = tuple(r.name for r in parsed.returns)
-    return _complete(
-        namespace, short, arguments, types, _names(returns) or (names if all(names) else ()), _names(saves)
-    )
+    results = [r.partition(" ") for r in printed.rpartition(" -> ")[2].strip("()").split(", ") if r]
+    types, names = tuple(r[0] for r in results), tuple(r[2] for r in results)
+    named_there = names if all(names) else ()
+    return _complete(namespace, short, arguments, types, _names(returns) or named_there, _names(saves))
 
 
 def named(what: str, names: str | typing.Iterable[str], known: tuple[str, ...], op: str) -> tuple[str, ...]:
@@ -263,9 +253,15 @@ def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
         )
     outputs = returns or (("out",) if len(types) == 1 else tuple(f"out{i}" for i in range(len(types))))
     taken: set[str] = {a.name for a in arguments}
-    for n in taken:
-        if n.startswith("__"):
-            raise SchemaError(f"{op}: argument {n!r}: names that begin with two underscores are Python's own")
+    for a in arguments:
+        if a.name.startswith("__"):
+            raise SchemaError(f"{op}: argument {a.name!r}: names that begin with two underscores are Python's own")
+        if keyword.iskeyword(a.name):
+            raise SchemaError(f"{op}: argument {a.name!r} is a Python keyword")
+        if not a.required:
+            check_default(a.default, a.type, f"{op}: argument {a.name!r}")
+    for t in types:
+        refuse_optional(t, op)
     for n in (*outputs, *saves):
         if not n.isidentifier():
             raise SchemaError(f"{op}: {n!r} is no name for an output or saved tensor")
@@ -288,20 +284,3 @@ def _argument(parameter: inspect.Parameter, hint: object, mutated: bool, op: str
         parameter.kind is parameter.KEYWORD_ONLY,
         mutated,
     )
-
-
-def _plain(type_: object) -> str:
-    """torch's own words for a type, with SymInt where the schema string says so."""
-    words = {"Optional": "?", "List": "[]"}
-    text = str(type_)
-    for word, mark in words.items():
-        if text.startswith(f"{word}["):
-            return _plain_text(text[len(word) + 1 : -1]) + mark
-    return _plain_text(text)
-
-
-def _plain_text(text: str) -> str:
-    for word, mark in (("Optional", "?"), ("List", "[]")):
-        if text.startswith(f"{word}["):
-            return _plain_text(text[len(word) + 1 : -1]) + mark
-    return {"number": "Scalar", "NoneType": "None"}.get(text, text)
