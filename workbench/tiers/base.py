@@ -66,6 +66,11 @@ class Kernel(ABC):
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
         """Build for these dtypes; for each None, or why there is no form. BuildError as soon as one does not compile."""
 
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """Of all that decides how the built kernel behaves."""
+
     def forget(self, dtypes: Dtypes) -> None:
         """A form that failed its trial is no form."""
 

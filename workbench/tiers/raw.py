@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from .. import directives
-from ..build import body, cpp, ctypes_cpp, launcher, native
+from ..build import body, cpp, ctypes_cpp, launcher, native, store
 from ..build.result import Build
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
@@ -108,6 +108,12 @@ class RawKernel(Kernel):
     def cached(self) -> bool:
         builds = [b for _, b in self._forms.values()] + ([self.launcher_build] if self.launcher_build else [])
         return bool(builds) and all(b.cached for b in builds)
+
+    @property
+    def digest(self) -> str:
+        builds = sorted(b.key for _, b in self._forms.values())
+        parts = {"text": self.source.text, "slot": self.slot, "builds": builds, "launcher": self.launcher_build.key}
+        return store.key({**parts, "layout": self.layout})
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
