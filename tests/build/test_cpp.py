@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from workbench import toolchain
-from workbench.build import cache, cpp, flags, stub
+from workbench.build import cache, cpp, flags, process, stub
 from workbench.errors import BuildError, ToolchainError
 from workbench.toolchain import Compiler
 
@@ -329,6 +330,19 @@ def test_an_interrupt_kills_every_process_of_the_compiler(instead, fresh_cache, 
         cpp.compile(TWICE, kind="body")
     assert_gone(int(mark.read_text()))
     assert list(Path(fresh_cache, "staging").iterdir()) == []
+
+
+def test_compilers_that_threads_wait_for_can_be_stopped(instead, tmp_path):
+    mark = tmp_path / "pid"
+    instead(f"cat > /dev/null; sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait")
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(cpp.compile, TWICE, kind="body")
+        while not mark.exists():
+            time.sleep(0.01)
+        process.stop()
+        with pytest.raises(KeyboardInterrupt):
+            pending.result(timeout=20)
+    assert_gone(int(mark.read_text()))
 
 
 def test_a_compiler_that_takes_too_long_is_stopped(instead, tmp_path):

@@ -16,6 +16,8 @@ from .. import settings
 from ..errors import ToolchainError
 
 _running: dict[subprocess.Popen, int] = {}  # and the process that started it: a forked worker ends none of them
+_background: set[subprocess.Popen] = set()
+_stopped: set[subprocess.Popen] = set()
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,33 @@ def run(
     except OSError as error:
         raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from error
     _running[child] = os.getpid()
+    if background:
+        _background.add(child)
     try:
         output = _communicate(child, text.encode("utf-8", "replace"), began + limit_s)
     finally:
         if child.returncode is None:  # interrupted, too slow, or anything else that is not its end
             _kill(child)
         _running.pop(child, None)
+        _background.discard(child)
+    if child in _stopped:
+        _stopped.discard(child)
+        raise KeyboardInterrupt
     if output is None:
         raise TimeoutError(f"{os.path.basename(command[0])} took more than {limit_s:g} s")
     return Finished(child.returncode, output.decode("utf-8", "replace"), time.perf_counter() - began)
+
+
+def stop() -> None:
+    """End every compiler that is being waited for; the threads that wait get KeyboardInterrupt.
+
+    For the main thread, which alone gets the user's interrupt, when others compile for it.
+    """
+    for child, owner in list(_running.items()):
+        if child.returncode is None and owner == os.getpid() and child not in _background:
+            _stopped.add(child)
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> bytes | None:
