@@ -6,8 +6,10 @@ They stand on torch's Autograd key, below which the kernels are. Nothing here re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import torch
+from torch._C._functorch import peek_interpreter_stack
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
@@ -26,9 +28,9 @@ class _Forward(_SingleLevelFunction):
         definition: Definition = op.definition
         schema = definition.schema
         args, kwargs = definition.split(values)
-        before = [
-            _clone(v) if a.mutated else v for v, a in zip(values, schema.arguments, strict=True)
-        ]  # what backward sees of a mutated argument is its value from before
+        before = values  # what backward sees of a mutated argument is its value from before
+        if schema.mutated:
+            before = [_clone(v) if a.mutated else v for v, a in zip(values, schema.arguments, strict=True)]
         if schema.saves:
             results = op.forward_op(*args, **kwargs)
             results = list(results) if isinstance(results, (tuple, list)) else [results]
@@ -40,7 +42,7 @@ class _Forward(_SingleLevelFunction):
         refuse_random(definition, values)
         ctx.op, ctx.values, ctx.outputs_are_lists = op, before, [isinstance(o, (list, tuple)) for o in outputs]
         ctx.set_materialize_grads(False)
-        mutated = flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated])
+        mutated = _mutated(schema, values)
         if mutated:
             ctx.mark_dirty(*mutated)
         results_flat = mutated + flat(outputs)
@@ -75,6 +77,12 @@ class _Forward(_SingleLevelFunction):
         wanted = ctx.needs_input_grad[3:]
         kept = [g if w and not is_absent(g) else None for g, w in zip(flat_grads, wanted, strict=True)]
         return (None, None, None, *kept)
+
+
+def _mutated(schema: Schema, values: Sequence) -> list[torch.Tensor]:
+    if not schema.mutated:
+        return []
+    return flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated])
 
 
 def _clone(value: object) -> object:
@@ -136,16 +144,15 @@ def differentiable(op) -> Callable:
         definition: Definition = op.definition
         if forward_ad._current_level >= 0:
             return _under_forward_ad(definition, values)
-        for t in flat([v for v, a in zip(values, definition.schema.arguments, strict=True) if a.mutated]):
+        for t in _mutated(definition.schema, values):
             if t.requires_grad and t.is_leaf:  # torch's own check comes after the forward has written
                 raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        with enable_single_level_autograd_function():
+        with enable_single_level_autograd_function() if peek_interpreter_stack() else nullcontext():
             results = _Forward.apply(op, keyset, values, *flat(values))
         schema = definition.schema
         if not schema.outputs:
             return None
-        mutated = flat([v for v, a in zip(values, schema.arguments, strict=True) if a.mutated])
-        results = results[len(mutated) :]
+        results = results[len(_mutated(schema, values)) :]
         if all(t == "Tensor" for t in schema.output_types):
             return results[0] if len(schema.outputs) == 1 else tuple(results)
         return _regroup(results, definition, values)

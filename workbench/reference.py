@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from .errors import SchemaError
 from .schema import Schema
@@ -42,6 +43,8 @@ class Definition:
 
     def split(self, values: Sequence) -> tuple[list, dict]:
         """Values in schema order as what a call takes."""
+        if not self.schema.keyword_only:
+            return list(values), {}
         count = len(self.schema.positional)
         return list(values[:count]), {a.name: v for a, v in zip(self.schema.keyword_only, values[count:], strict=True)}
 
@@ -64,7 +67,7 @@ class Definition:
                 f"{self.schema.qualname} has no fake: it was made from a schema string; give one with @op.fake, or a "
                 "reference with wb.op"
             )
-        with torch._C._DisableAutocast():
+        with torch._C._DisableAutocast(), _WithoutGenerators():
             out = function(*args, **kwargs)
         return self._as_outputs(out, (*args, *kwargs.values()))
 
@@ -117,6 +120,14 @@ class Definition:
             elif isinstance(value, (list, tuple)):
                 results[i] = value = [_apart(t, seen) if isinstance(t, torch.Tensor) else t for t in value]
         return results[0] if len(schema.outputs) == 1 else tuple(results)
+
+
+class _WithoutGenerators(TorchFunctionMode):
+    """Fakes draw nothing, and torch has no symbolic form of a draw from a generator that the reference made."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        return func(*args, **{k: v for k, v in kwargs.items() if k != "generator"})
 
 
 def flat(values: object) -> list[torch.Tensor]:

@@ -75,20 +75,20 @@ class Schema:
     def qualname(self) -> str:
         return f"{self.namespace}::{self.name}"
 
-    @property
+    @cached_property
     def mutated(self) -> tuple[str, ...]:
         return tuple(a.name for a in self.arguments if a.mutated)
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[Argument, ...]:
         """The arguments that hold tensors: `Tensor`, `Tensor?` and lists of them."""
         return tuple(a for a in self.arguments if a.is_tensor or a.is_tensor_list)
 
-    @property
+    @cached_property
     def positional(self) -> tuple[Argument, ...]:
         return tuple(a for a in self.arguments if not a.keyword_only)
 
-    @property
+    @cached_property
     def keyword_only(self) -> tuple[Argument, ...]:
         return tuple(a for a in self.arguments if a.keyword_only)
 
