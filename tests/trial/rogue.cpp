@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#define KERNEL(NAME) extern "C" void NAME(const float* x, float* out, int64_t n)
+#define KERNEL(NAME) extern "C" void NAME(const float* x, float* out, int64_t n) noexcept
 static volatile int64_t zero = 0;
 
 KERNEL(twice) { for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i]; }
@@ -49,7 +49,7 @@ KERNEL(stops) { raise(SIGSTOP); }
 KERNEL(spins_in_threads) { std::vector<std::thread> t; for (int i = 0; i < 4; ++i) t.emplace_back([] { while (!zero) {} }); for (auto& one : t) one.join(); }
 
 // ways to take what is not theirs
-KERNEL(takes_all_memory) { for (;;) { char* p = new char[64 << 20]; for (size_t i = 0; i < (64 << 20); i += 4096) p[i] = 1; } }
+KERNEL(takes_all_memory) { for (;;) { volatile char* p = new char[64 << 20]; for (size_t i = 0; i < (64 << 20); i += 4096) p[i] = 1; } }
 KERNEL(closes_all_files) { twice(x, out, n); for (int i = 0; i < 4096; ++i) close(i); }
 KERNEL(writes_into_all_files) { twice(x, out, n); for (int i = 0; i < 1024; ++i) if (write(i, "garbage, a lot of garbage", 25) < 0) continue; }
 KERNEL(leaves_a_thread) { twice(x, out, n); std::thread([] { for (;;) zero = 0; }).detach(); }

@@ -73,8 +73,11 @@ def _prepare(output: int, record: int, owner: int) -> object:
 def _settle(order: Order) -> None:
     """The surroundings that the notebook has right now."""
     sys.path[:] = order.path
-    os.environ.clear()
-    os.environ.update(order.environment)
+    here = dict(os.environ)
+    if here.keys() - order.environment.keys():
+        os.environ.clear()
+        here = {}
+    os.environ.update(order.environment.items() - here.items())
     if not order.environment.get("OMP_NUM_THREADS", "").isdigit() or int(order.environment["OMP_NUM_THREADS"]) < 2:
         os.environ["OMP_NUM_THREADS"] = str(order.threads)  # for an OpenMP that a kernel brings along
     if order.threads != torch.get_num_threads():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import mmap
 import os
 import pickle
-import signal
 import socket
 import subprocess
 import sys
@@ -16,10 +14,10 @@ import time
 import torch
 
 from ..errors import ToolchainError
-from . import explain, faults
+from .answer import answer
 from .parcel import Parcel
 from .protocol import Answer, Job, Result
-from .wire import Done, MemoryFile, Order, Reply, Stored, pack, receive, send
+from .wire import MemoryFile, Order, Reply, pack, receive, send
 
 START_S = 120.0  # for importing torch from a cold disk
 GRACE_S = 10.0  # beyond a job's limit, before the worker itself counts as hung
@@ -78,8 +76,9 @@ class Worker:
             for attempt in (1, 2):
                 order = _order(job)
                 self._wait()
+                started = time.perf_counter()
                 try:
-                    return answer(job, order, self._ask(order, limit_s))
+                    return answer(job, order, self._ask(order, limit_s), started)
                 except (EOFError, ConnectionError):  # the worker died: of this job, or before it
                     self.close()
                     if attempt == 2:
@@ -172,106 +171,13 @@ def _order(job: Job) -> Order:
         directory = "/"
     path = [os.path.abspath(p) for p in sys.path]
     threads = max(2, torch.get_num_threads())
-    return Order(packed, files, loose.parcel(), MemoryFile(), os.urandom(16), dict(os.environ), path, directory, threads)
-
-
-def answer(job: Job, order: Order, reply: Reply) -> Answer:
-    """What the worker saw, as one result a step."""
-    file = order.results.fd
-    size = os.fstat(file).st_size
-    data = mmap.mmap(file, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) if size else b""
-    story = _Story(job, reply, data, order.mark)
-    try:
-        for frame in reply.frames:
-            story.read(*pickle.loads(frame))
-        ended = reply.ended
-    except Exception:  # the code under trial wrote into our pipe
-        ended = False
-    if not ended:
-        story.break_off()
-    return Answer(story.results(), story.all_printed(), reply.seconds)
-
-
-class _Story:
-    """The frames of one child, read in order."""
-
-    def __init__(self, job: Job, reply: Reply, data: mmap.mmap | bytes, mark: bytes) -> None:
-        self.job, self.reply, self.data = job, reply, data
-        self.done: dict[int, Result] = {}
-        self.current, self.blocks, self.failed = -1, [], ""
-        self.marks = 0
-        self.printed = reply.printed.split(mark)  # one part a step that is done, and the rest
-        self.mark_bytes = len(mark)
-        self.last_words = _text(reply.last_printed.split(mark)[-1])
-
-    def read(self, kind: str, *content: object) -> None:
-        if kind == "begin":
-            self.current, self.blocks = content[0], list(content[1])
-        elif kind == "block":
-            self.blocks.append(content[0])
-        elif kind == "done":
-            done: Done = content[0]
-            self.done[done.step] = self._result(done)
-            self.marks += 1
-            self.current = done.step
-        elif kind == "failed":
-            self.failed = content[0]
-
-    def break_off(self) -> None:
-        """The step that was running is the one that did it."""
-        number = self.current if self.current not in self.done else self.current + 1
-        if self.reply.hung:
-            status, detail, name = "hang", f"still running after {self.reply.seconds:.3g} s", ""
-        elif found := faults.parse(self.reply.fault):
-            (status, detail), name = explain.fault(found, tuple(self.blocks), self.last_words), found.name
-        else:
-            status, detail, name = explain.ended(self.reply.exit, self.last_words)
-        if number < 0:
-            number, detail = 0, f"while its library was loaded: {detail}"
-        if number < len(self.job.steps):
-            case, printed = self.job.steps[number].case, self._printed(number)
-            self.done[number] = Result(number, case, status, detail, name, printed=printed)
-
-    def results(self) -> tuple[Result, ...]:
-        rest = ("error", self.failed) if self.failed else ("skip", "not reached")
-        return tuple(self.done.get(i) or Result(i, s.case, *rest) for i, s in enumerate(self.job.steps))
-
-    def all_printed(self) -> str:
-        """Without the marks; one that the limit cut in two may stay."""
-        return _text(b"".join(self.printed), self.reply.printed_bytes - self.marks * self.mark_bytes)
-
-    def _printed(self, number: int) -> str:
-        return _text(self.printed[number]) if number < len(self.printed) else ""
-
-    def _result(self, done: Done) -> Result:
-        case = self.job.steps[done.step].case
-        outputs = tuple(self._load(v) for v in done.outputs)
-        mutated = {name: self._load(v) for name, v in done.mutated.items()}
-        return Result(done.step, case, done.status, done.detail, "", outputs, mutated, done.unwritten, done.aliases,
-                      self._printed(done.step), done.seconds)
-
-    def _load(self, value: object) -> object:
-        if isinstance(value, list):
-            return [self._load(v) for v in value]
-        if not isinstance(value, Stored):
-            return value
-        meta = value.meta
-        if not meta.extent:
-            return torch.empty_strided(meta.shape, meta.strides, dtype=meta.dtype)
-        count = meta.extent * meta.dtype.itemsize
-        flat = torch.frombuffer(self.data, dtype=torch.uint8, count=count, offset=value.position)
-        return torch.empty(0, dtype=meta.dtype).set_(
-            flat.untyped_storage(), 0, meta.shape, meta.strides
-        )
+    return Order(
+        packed, files, loose.parcel(), MemoryFile(), os.urandom(16), dict(os.environ), path, directory, threads
+    )
 
 
 def _all(job: Job, status: str, detail: str) -> Answer:
     return Answer(tuple(Result(i, s.case, status, detail) for i, s in enumerate(job.steps)))
-
-
-def _text(data: bytes, whole: int = 0) -> str:
-    text = data.decode(errors="replace")
-    return text + (f"\n... truncated: {whole} bytes in all" if whole > len(data) else "")
 
 
 _default: Worker | None = None

@@ -52,17 +52,20 @@ def signal_name(number: int) -> str:
 def handler_code(machine: str, fd: int) -> bytes:
     """The handler `f(signal, siginfo*, ucontext*)` as machine code, b"" for a machine that has none here."""
     if machine == "x86_64":
-        write = b"\xb8\x01\0\0\0" b"\x0f\x05"  # eax = write; syscall
-        return b"".join((
-            b"\x41\x89\xf9",  # r9d = signal
-            b"\x49\x89\xd0",  # r8 = ucontext
-            b"\xbf" + struct.pack("<I", fd),  # edi = fd; rsi holds siginfo already
-            b"\xba" + struct.pack("<I", SIGINFO_BYTES) + write,  # edx = count
-            b"\x4c\x89\xc6",  # rsi = ucontext
-            b"\xba" + struct.pack("<I", UCONTEXT_BYTES) + write,
-            b"\x41\x8d\xb9\x80\0\0\0",  # edi = 128 + signal
-            b"\xb8\xe7\0\0\0" b"\x0f\x05",  # exit_group
-        ))
+        syscall = b"\x0f\x05"
+        write = b"\xb8\x01\0\0\0" + syscall  # eax = 1
+        return b"".join(
+            (
+                b"\x41\x89\xf9",  # r9d = signal
+                b"\x49\x89\xd0",  # r8 = ucontext
+                b"\xbf" + struct.pack("<I", fd),  # edi = fd; rsi holds siginfo already
+                b"\xba" + struct.pack("<I", SIGINFO_BYTES) + write,  # edx = count
+                b"\x4c\x89\xc6",  # rsi = ucontext
+                b"\xba" + struct.pack("<I", UCONTEXT_BYTES) + write,
+                b"\x41\x8d\xb9\x80\0\0\0",  # edi = 128 + signal
+                b"\xb8\xe7\0\0\0" + syscall,  # exit_group
+            )
+        )
     if machine == "aarch64":
         words = (
             0x2A0003E9,  # w9 = signal

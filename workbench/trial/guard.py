@@ -24,6 +24,7 @@ CANARY = bytes.fromhex("c9fffd7f")
 
 _PROT_NONE, _PROT_READ, _PROT_BOTH = 0, 1, 3
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
@@ -115,7 +116,7 @@ def image(data: bytes | memoryview, place: Room) -> bytes:
 
 
 def damage(block: Block) -> tuple[str, int, int] | None:
-    """("before" or "after", distance from the data, bytes) of what was written around a block; None when nothing was."""
+    """What was written around a block: "before" or "after", how far from the data, how many bytes; None for nothing."""
     front = ctypes.string_at(block.pages, block.room.front)
     back = ctypes.string_at(block.end, block.room.back)
     if back != (wanted := _canary(block.room.back, block.room.front + block.room.nbytes)):
@@ -136,13 +137,20 @@ def unwritten(tensor: torch.Tensor, block: Block) -> int:
     """How many elements of `tensor`, which lies in `block`, still hold the poison."""
     if not tensor.numel():
         return 0
-    first = tensor.data_ptr() - block.start
-    extent = Meta.of(tensor).extent * tensor.element_size()
-    poison = POISON[first % 4 :] + POISON * (extent // 4 + 1)
-    fresh = torch.frombuffer(bytearray(poison[:extent]), dtype=torch.uint8)
-    same = fresh == _bytes_at(tensor.data_ptr(), extent)
-    whole = same.as_strided((*tensor.shape, tensor.element_size()), byte_strides(tensor), 0)
-    return int(whole.all(-1).sum())
+    size = min(tensor.element_size(), 8)
+    period = max(4 // size, 1)  # elements after which the poison repeats
+    begin = (tensor.data_ptr() - block.start) // size % period
+    flat = _bytes_at(tensor.data_ptr(), Meta.of(tensor).extent * tensor.element_size()).view(_INTEGERS[size])
+    poison = torch.frombuffer(bytearray(POISON * 4), dtype=_INTEGERS[size])[begin:]
+    if period == 1:
+        same = flat == int(poison[0])
+    else:
+        same = torch.empty(flat.shape, dtype=torch.bool)
+        for k in range(min(period, len(flat))):
+            same[k::period] = flat[k::period] == int(poison[k])
+    if tensor.element_size() > size:  # complex128 is two of them
+        same = same.view(-1, 2).all(-1)
+    return int(torch.count_nonzero(same.as_strided(tensor.shape, tensor.stride(), 0)))
 
 
 def byte_strides(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -249,7 +249,7 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
             data, fds, limit_s = receive(control)
         except (EOFError, OSError):
             os._exit(0)
-        for _ in range(2):
+        for _ in range(nursery.SIZE + 1):
             child = nursery.take()
             try:
                 send(child.channel, data, fds)

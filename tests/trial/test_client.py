@@ -1,0 +1,194 @@
+"""The life of a worker: started, shared by nobody, replaced, ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench.errors import ToolchainError
+from workbench.trial import Job, Step, Worker, client, worker
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def doubled(worker, x):
+    result = worker.run(Job((Step("aten::add.Tensor", (x, x)),)), 20).results[0]
+    assert result.ok, result
+    assert torch.equal(result.outputs[0], 2 * x)
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_for(condition, limit_s: float = 10.0):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def own():
+    made = Worker()
+    yield made
+    made.close()
+
+
+def test_warm_returns_at_once_and_run_waits(own, x):
+    started = time.monotonic()
+    own.warm()
+    assert time.monotonic() - started < 0.3  # importing torch takes longer than that
+    pid = own.pid
+    own.warm()
+    assert own.pid == pid
+    doubled(own, x)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_was_killed_is_replaced_without_a_word(own, x, number):
+    doubled(own, x)
+    for _ in range(3):
+        pid = own.pid
+        os.kill(pid, number)
+        doubled(own, x)
+        assert own.pid != pid
+
+
+def test_a_waiting_child_that_was_killed_is_replaced(own, x):
+    doubled(own, x)
+    time.sleep(0.3)
+    with open(f"/proc/{own.pid}/task/{own.pid}/children") as file:
+        children = [int(p) for p in file.read().split()]
+    assert children
+    os.kill(children[0], signal.SIGKILL)
+    os.kill(children[-1], signal.SIGKILL)
+    doubled(own, x)
+
+
+def test_a_stopped_worker_is_a_hang_and_is_replaced(own, x, monkeypatch):
+    monkeypatch.setattr(client, "GRACE_S", 0.5)
+    doubled(own, x)
+    pid = own.pid
+    os.kill(pid, signal.SIGSTOP)
+    result = own.run(Job((Step("aten::add.Tensor", (x, x)),)), 0.5).results[0]
+    assert (result.status, result.detail) == ("hang", "no answer within 0.5 s")
+    assert not alive(pid)
+    doubled(own, x)
+
+
+def test_close_ends_it_and_run_begins_again(own, x):
+    doubled(own, x)
+    pid = own.pid
+    own.close()
+    own.close()
+    assert not alive(pid)
+    doubled(own, x)
+
+
+def test_an_interrupt_leaves_a_worker_that_works(own, x, rogue_path):
+    from tests.trial.rogue import Rogue
+
+    doubled(own, x)
+    job = Job((Step("rogue::spins", (x,)),), (Rogue(rogue_path, ("spins",)),), ("rogue::spins(Tensor x) -> Tensor",))
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        own.run(job, 60)
+    doubled(own, x)
+
+
+def test_threads_take_turns(own, x):
+    threads = [threading.Thread(target=doubled, args=(own, x + i)) for i in range(4)]
+    failures = []
+    old, threading.excepthook = threading.excepthook, failures.append
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    threading.excepthook = old
+    assert not failures
+
+
+def test_a_forked_notebook_gets_a_worker_of_its_own(x):
+    doubled(worker(), x)
+    pid = worker().pid
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            doubled(worker(), x)
+            os.write(write, b"%d" % worker().pid)
+            worker().close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    assert int(os.read(read, 20)) not in {0, pid}
+    os.close(read)
+    assert worker().pid == pid
+    doubled(worker(), x)
+
+
+PROGRAM = """
+import os, sys, time, torch
+from workbench.trial import Job, Step, worker
+x = torch.ones(3)
+assert worker().run(Job((Step("aten::add.Tensor", (x, x)),)), 20).ok
+print(worker().pid, flush=True)
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["", "sys.exit(1)", "os._exit(0)", "os.kill(os.getpid(), 9)", "os.fork() or time.sleep(30); os.kill(os.getpid(), 9)"],
+)
+def test_the_worker_ends_with_its_notebook(end, monkeypatch):
+    done = subprocess.Popen([sys.executable, "-c", PROGRAM.format(end)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pid = int(done.stdout.readline())
+    done.wait()
+    # With a fork of the notebook left alive, the pipe stays open: the worker looks every few seconds.
+    wait_for(lambda: not alive(pid))
+
+
+def test_the_notebook_s_surroundings_reach_the_child(own, rogue_path, x, monkeypatch, tmp_path):
+    doubled(own, x)
+    monkeypatch.setenv("SAID_LATER", "yes")
+    monkeypatch.chdir(tmp_path)
+    step = Step("where::am_i", ())
+    result = own.run(Job((step,), (WhereAmI(),), ("where::am_i() -> str",)), 20).results[0]
+    assert result.outputs == (f"yes {tmp_path} 2 or more",)
+
+
+class WhereAmI:
+    def load(self, allocate):
+        library = torch.library.Library("where", "FRAGMENT")
+        threads = "2 or more" if torch.get_num_threads() >= 2 else "1"
+        library.impl("am_i", lambda: f"{os.environ['SAID_LATER']} {os.getcwd()} {threads}", "CompositeExplicitAutograd")
+        return library
+
+
+def test_a_worker_that_cannot_start_says_why(own, x, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ToolchainError, match=r"the trial worker does not start \(it died\)"):
+        doubled(own, x)
+    monkeypatch.undo()
+    doubled(own, x)
+
+
+def test_a_job_that_cannot_be_sent_is_the_caller_s_error(own, x):
+    with pytest.raises(TypeError, match="the worker takes plain CPU tensors"):
+        own.run(Job((Step("aten::relu", (torch.zeros(1, device="meta"),)),)), 20)
+    doubled(own, x)

@@ -1,0 +1,107 @@
+"""From what the worker saw of a child to one result a step: pure but for reading the result file."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import time
+
+import torch
+
+from . import explain, faults
+from .protocol import Answer, Job, Result
+from .wire import Done, Order, Reply, Stored
+
+
+def answer(job: Job, order: Order, reply: Reply, started: float) -> Answer:
+    """What the worker saw, as one result a step; the job went out at `started`."""
+    file = order.results.fd
+    size = os.fstat(file).st_size
+    data = mmap.mmap(file, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) if size else b""
+    story = _Story(job, reply, data, order.mark)
+    try:
+        for frame in reply.frames:
+            story.read(*pickle.loads(frame))
+        ended = reply.ended
+    except Exception:  # the code under trial wrote into our pipe
+        ended = False
+    if not ended:
+        story.break_off()
+    return Answer(story.results(), story.all_printed(), time.perf_counter() - started)
+
+
+class _Story:
+    """The frames of one child, read in order."""
+
+    def __init__(self, job: Job, reply: Reply, data: mmap.mmap | bytes, mark: bytes) -> None:
+        self.job, self.reply, self.data = job, reply, data
+        self.done: dict[int, Result] = {}
+        self.current, self.blocks, self.failed = -1, [], ""
+        self.marks = 0
+        self.printed = reply.printed.split(mark)  # one part a step that is done, and the rest
+        self.mark_bytes = len(mark)
+        self.last_words = _text(reply.last_printed.split(mark)[-1])
+
+    def read(self, kind: str, *content: object) -> None:
+        if kind == "begin":
+            self.current, self.blocks = content[0], list(content[1])
+        elif kind == "block":
+            self.blocks.append(content[0])
+        elif kind == "done":
+            done: Done = content[0]
+            self.done[done.step] = self._result(done)
+            self.marks += 1
+            self.current = done.step
+        elif kind == "failed":
+            self.failed = content[0]
+
+    def break_off(self) -> None:
+        """The step that was running is the one that did it."""
+        number = self.current if self.current not in self.done else self.current + 1
+        if self.reply.hung:
+            status, detail, name = "hang", f"still running after {self.reply.seconds:.3g} s", ""
+        elif found := faults.parse(self.reply.fault):
+            (status, detail), name = explain.fault(found, tuple(self.blocks), self.last_words), found.name
+        else:
+            status, detail, name = explain.ended(self.reply.exit, self.last_words)
+        if number < 0:
+            number, detail = 0, f"while its library was loaded: {detail}"
+        if number < len(self.job.steps):
+            case, printed = self.job.steps[number].case, self._printed(number)
+            self.done[number] = Result(number, case, status, detail, name, printed=printed)
+
+    def results(self) -> tuple[Result, ...]:
+        rest = ("error", self.failed) if self.failed else ("skip", "not reached")
+        return tuple(self.done.get(i) or Result(i, s.case, *rest) for i, s in enumerate(self.job.steps))
+
+    def all_printed(self) -> str:
+        """Without the marks; one that the limit cut in two may stay."""
+        return _text(b"".join(self.printed), self.reply.printed_bytes - self.marks * self.mark_bytes)
+
+    def _printed(self, number: int) -> str:
+        return _text(self.printed[number]) if number < len(self.printed) else ""
+
+    def _result(self, done: Done) -> Result:
+        case = self.job.steps[done.step].case
+        outputs = tuple(self._load(v) for v in done.outputs)
+        mutated = {name: self._load(v) for name, v in done.mutated.items()}
+        rest = (done.unwritten, done.aliases, self._printed(done.step), done.seconds)
+        return Result(done.step, case, done.status, done.detail, "", outputs, mutated, *rest)
+
+    def _load(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._load(v) for v in value]
+        if not isinstance(value, Stored):
+            return value
+        meta = value.meta
+        if not meta.extent:
+            return torch.empty_strided(meta.shape, meta.strides, dtype=meta.dtype)
+        count = meta.extent * meta.dtype.itemsize
+        flat = torch.frombuffer(self.data, dtype=torch.uint8, count=count, offset=value.position)
+        return torch.empty(0, dtype=meta.dtype).set_(flat.untyped_storage(), 0, meta.shape, meta.strides)
+
+
+def _text(data: bytes, whole: int = 0) -> str:
+    text = data.decode(errors="replace")
+    return text + (f"\n... truncated: {whole} bytes in all" if whole > len(data) else "")

@@ -1,0 +1,93 @@
+"""One call of an op in the child: its arguments, mapped into guarded memory and named as the schema names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from . import guard
+from .parcel import Parcel
+from .protocol import Given, Made, Step
+
+if TYPE_CHECKING:
+    from .steps import Trial
+
+
+class Skip(Exception):
+    """A step that needs the result of one that failed."""
+
+
+class Call:
+    """An op with its arguments in guarded memory. `mutated` are the tensors that its schema lets it change."""
+
+    def __init__(self, trial: Trial, step: Step) -> None:
+        name, _, overload = step.op.partition(".")
+        namespace, _, short = name.partition("::")
+        self.op = getattr(getattr(getattr(torch.ops, namespace), short), overload or "default")
+        declared = self.op._schema.arguments
+        named = [(a, v) for a, v in zip(declared, step.args, strict=False)]
+        named += [(a, step.keywords[a.name]) for a in declared if a.name in step.keywords]
+        self.trial = trial
+        self.mutated: dict[str, torch.Tensor] = {}
+        self.originals: dict[int, bytes] = {}
+        self.uses: dict[tuple[int, int], list[tuple[str, Given]]] = {}
+        self.writes: set[tuple[int, int]] = set()
+        self.storages: dict[tuple[int, int], torch.UntypedStorage] = {}
+        for argument, value in named:
+            self._note(argument.name, value, bool(argument.alias_info and argument.alias_info.is_write))
+        self._map()
+        made = [self._value(a.name, v, bool(a.alias_info and a.alias_info.is_write)) for a, v in named]
+        count = min(len(step.args), len(declared))
+        self.args = (*made[:count], *step.args[count:])
+        names = {a.name for a, _ in named[count:]}
+        rest = {k: v for k, v in step.keywords.items() if k not in names}  # unknown: the op says so itself
+        self.keywords = {**{a.name: v for (a, _), v in zip(named[count:], made[count:], strict=True)}, **rest}
+
+    def _note(self, name: str, value: object, write: bool) -> None:
+        """Which storages are used, under which names, and which of them will be written to."""
+        if isinstance(value, (list, tuple)):
+            for i, v in enumerate(value):
+                self._note(f"{name}[{i}]", v, write)
+        elif isinstance(value, Given):
+            key = (id(value.parcel), value.parcel.tensors[value.name][0])
+            self.uses.setdefault(key, []).append((name, value))
+            if write:
+                self.writes.add(key)
+
+    def _map(self) -> None:
+        for key, uses in self.uses.items():
+            parcel: Parcel = uses[0][1].parcel
+            position, place = parcel.rooms[key[1]]
+            tensors = tuple((name, given.parcel.tensors[given.name][1]) for name, given in uses)
+            block = guard.open_image(parcel.file.fd, position, place, tensors, key in self.writes)
+            if block.writable:
+                self.originals[block.start] = parcel.bytes_of(key[1])
+            self.trial.blocks.append(block)
+            self.storages[key] = guard.storage(block)
+
+    def _value(self, name: str, value: object, write: bool) -> object:
+        """The argument itself: tensors on guarded memory, results of earlier steps, or what was given."""
+        if isinstance(value, (list, tuple)):
+            return [self._value(f"{name}[{i}]", v, write) for i, v in enumerate(value)]
+        if isinstance(value, Made):
+            if (value.step, value.index) not in self.trial.made:
+                raise Skip(f"needs result {value.index} of step {value.step}, which there is not")
+            made = self.trial.made[value.step, value.index]
+            self.trial.name(made, name)
+            return self._thaw(name, made) if write and isinstance(made, torch.Tensor) else made
+        if not isinstance(value, Given):
+            return value
+        number, meta = value.parcel.tensors[value.name]
+        tensor = meta.tensor(self.storages[id(value.parcel), number])
+        if write:
+            self.mutated[name] = tensor
+        return tensor
+
+    def _thaw(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        block = self.trial.home(tensor)
+        if block is not None and not block.argument:
+            place = self.trial.blocks.index(block)
+            self.trial.blocks[place] = guard.thaw(block)
+        self.mutated[name] = tensor
+        return tensor
