@@ -6,10 +6,12 @@ import mmap
 import os
 import pickle
 import time
+from typing import Any
 
 import torch
 
 from . import explain, faults
+from .guard import Block
 from .protocol import Answer, Job, Result
 from .wire import Done, Order, Reply, Stored
 
@@ -37,13 +39,14 @@ class _Story:
     def __init__(self, job: Job, reply: Reply, data: mmap.mmap | bytes, mark: bytes) -> None:
         self.job, self.reply, self.data = job, reply, data
         self.done: dict[int, Result] = {}
-        self.current, self.blocks, self.failed = -1, [], ""
+        self.current, self.failed = -1, ""
+        self.blocks: list[Block] = []
         self.marks = 0
         self.printed = reply.printed.split(mark)  # one part a step that is done, and the rest
         self.mark_bytes = len(mark)
         self.last_words = _text(reply.last_printed.split(mark)[-1])
 
-    def read(self, kind: str, *content: object) -> None:
+    def read(self, kind: str, *content: Any) -> None:
         if kind == "begin":
             self.current, self.blocks = content[0], list(content[1])
         elif kind == "block":

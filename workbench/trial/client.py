@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -20,6 +21,7 @@ from .protocol import Answer, Job, Result
 from .wire import MemoryFile, Order, Reply, pack, receive, send
 
 START_S = 120.0  # for importing torch from a cold disk
+LOG_BYTES = 4000
 GRACE_S = 10.0  # beyond a job's limit, before the worker itself counts as hung
 
 
@@ -33,57 +35,38 @@ class Worker:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._process: subprocess.Popen | None = None
-        self._channel: socket.socket | None = None
-        self._errors: MemoryFile | None = None
+        self._live: _Live | None = None
         self._ready = False
         self._owner = os.getpid()
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        return self._live.process.pid if self._live else None
 
     def warm(self) -> None:
         """Start the process if there is none; returns at once."""
         with self._lock:
             if self._owner != os.getpid():  # a fork of the notebook: the worker is the notebook's
                 self._forget()
-            if self._process is not None and self._process.poll() is None:
-                return
-            self.close()
-            near, far = socket.socketpair()
-            self._errors = MemoryFile()
-            path = [os.path.abspath(p) for p in sys.path]
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __package__ + ".worker", str(far.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=self._errors.fd,
-                stderr=self._errors.fd,
-                pass_fds=[far.fileno()],
-                start_new_session=True,  # Ctrl-C is for the notebook
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))},
-            )
-            far.close()
-            self._channel, self._ready = near, False
+            if self._live is None or self._live.process.poll() is not None:
+                self.close()
+                self._live = _start()
 
     def run(self, job: Job, limit_s: float) -> Answer:
         """Take the steps of `job` in a fresh child, for at most `limit_s` seconds in all.
 
         Never raises for what the code under trial does: that is in the answer. Raises ToolchainError if no worker
-        can be started.
+        can be started, TypeError for a tensor that cannot travel.
         """
         with self._lock:
-            for attempt in (1, 2):
+            for _ in range(2):
                 order = _order(job)
-                self._wait()
+                live = self._wait()
                 started = time.perf_counter()
                 try:
-                    return answer(job, order, self._ask(order, limit_s), started)
+                    return answer(job, order, live.ask(order, limit_s), started)
                 except (EOFError, ConnectionError):  # the worker died: of this job, or before it
                     self.close()
-                    if attempt == 2:
-                        self.warm()
-                        return _all(job, "crash", "it killed the process that watches over it, twice")
                 except TimeoutError:
                     self.close()
                     self.warm()
@@ -92,58 +75,86 @@ class Worker:
                     self.close()
                     self.warm()
                     raise
-        raise AssertionError("unreachable")
+            self.warm()
+            return _all(job, "crash", "it killed the process that watches over it, twice")
 
     def close(self) -> None:
         """End the worker and all that it started."""
         with self._lock:
-            process, self._process = self._process, None
-            if self._channel is not None:
-                self._channel.close()
-                self._channel = None
-            if process is not None and self._owner == os.getpid():
+            live, self._live, self._ready = self._live, None, False
+            if live is None:
+                return
+            live.channel.close()
+            if self._owner == os.getpid():
                 try:
-                    process.kill()
-                    process.wait(GRACE_S)
+                    live.process.kill()
+                    live.process.wait(GRACE_S)
                 except (OSError, subprocess.TimeoutExpired):
                     pass
-            self._ready = False
 
     def _forget(self) -> None:
         """Let go of a worker that belongs to the process this one was forked from."""
-        if self._channel is not None:
-            self._channel.close()
-        if self._process is not None:
-            self._process.returncode = 0  # not ours to wait for
-        self._process, self._channel, self._ready = None, None, False
+        if self._live is not None:
+            self._live.channel.close()
+            self._live.process.returncode = 0  # not ours to wait for
+        self._live, self._ready = None, False
         self._owner, self._lock = os.getpid(), threading.RLock()
 
-    def _wait(self) -> None:
-        for attempt in (1, 2):
+    def _wait(self) -> _Live:
+        """A worker that has said that it is ready."""
+        reason = ""
+        for _ in range(2):
             self.warm()
+            live = self._live
+            assert live is not None
             if self._ready:
-                return
+                return live
             try:
-                self._channel.settimeout(START_S)
-                receive(self._channel)
+                live.channel.settimeout(START_S)
+                receive(live.channel)
                 self._ready = True
-                return
+                return live
             except (EOFError, OSError) as error:
-                log = self._log()
+                why = f"no sign of life in {START_S:g} s" if isinstance(error, TimeoutError) else "it died"
+                reason = f"the trial worker does not start ({why}):\n{live.log()}".rstrip()
                 self.close()
-                if attempt == 2:
-                    reason = f"no sign of life in {START_S:g} s" if isinstance(error, TimeoutError) else "it died"
-                    raise ToolchainError(f"the trial worker does not start ({reason}):\n{log}".rstrip()) from None
+        raise ToolchainError(reason)
 
-    def _log(self) -> str:
-        size = os.fstat(self._errors.fd).st_size
-        return os.pread(self._errors.fd, 4000, max(0, size - 4000)).decode(errors="replace")
 
-    def _ask(self, order: Order, limit_s: float) -> Reply:
+@dataclass(frozen=True)
+class _Live:
+    """A process that was started, the socket to it, and the file that holds what it says when it cannot start."""
+
+    process: subprocess.Popen
+    channel: socket.socket
+    errors: MemoryFile
+
+    def log(self) -> str:
+        size = os.fstat(self.errors.fd).st_size
+        return os.pread(self.errors.fd, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
+
+    def ask(self, order: Order, limit_s: float) -> Reply:
         data, files = pack(order)
-        self._channel.settimeout(limit_s + GRACE_S)
-        send(self._channel, data, [file.fd for file in files], limit_s)
-        return pickle.loads(receive(self._channel)[0])
+        self.channel.settimeout(limit_s + GRACE_S)
+        send(self.channel, data, [file.fd for file in files], limit_s)
+        return pickle.loads(receive(self.channel)[0])
+
+
+def _start() -> _Live:
+    near, far = socket.socketpair()
+    errors = MemoryFile()
+    path = [os.path.abspath(p) for p in sys.path]
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.worker", str(far.fileno()), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=errors.fd,
+        stderr=errors.fd,
+        pass_fds=[far.fileno()],
+        start_new_session=True,  # Ctrl-C is for the notebook
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))},
+    )
+    far.close()
+    return _Live(process, near, errors)
 
 
 class _Loose:

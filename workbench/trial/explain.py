@@ -71,7 +71,7 @@ def damaged(block: Block, where: str, distance: int, count: int) -> str:
 def mutated(block: Block, byte: int) -> str:
     """One sentence for a byte of an argument that changed though the schema says that it does not."""
     for name, meta in block.tensors:
-        index = meta and guard.index_of(meta, byte // meta.dtype.itemsize)
+        index = guard.index_of(meta, byte // meta.dtype.itemsize) if meta else None
         if index is not None:
             return f"writes to the argument {name}{list(index)} ({meta}), which the schema does not let it change"
     return f"writes into the gaps of {_named(block)}: byte {byte} of its memory belongs to no element"

@@ -113,7 +113,7 @@ class Trial:
     def name(self, tensor: object, name: str) -> None:
         """What is now known of the block that holds a tensor."""
         block = self.home(tensor)
-        if block is not None and not block.argument:
+        if block is not None and not block.argument and isinstance(tensor, torch.Tensor):
             meta = replace(Meta.of(tensor), offset=(tensor.data_ptr() - block.start) // tensor.element_size())
             self.blocks[self.blocks.index(block)] = replace(block, tensors=((name, meta),))
 

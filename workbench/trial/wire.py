@@ -121,7 +121,10 @@ class _Unpickler(pickle.Unpickler):
         self.files, self.swapped = files, swapped
 
     def persistent_load(self, mark: tuple) -> object:
-        return self.files[mark[1]] if mark[0] == "file" else self.swapped(mark)
+        if mark[0] == "file":
+            return self.files[mark[1]]
+        assert self.swapped is not None
+        return self.swapped(mark)
 
 
 def pack(value: object, swap: Callable[[object], object] | None = None) -> tuple[bytes, tuple[MemoryFile, ...]]:

@@ -99,7 +99,13 @@ class Watch:
         """Wait until the child has said its last word, is dead, or was killed at the limit."""
         started = time.monotonic()
         hung, code = False, None
-        inputs = [self.child.frames, self.child.output, self.child.record, self.wakeup, self.control]
+        inputs: list[int | socket.socket] = [
+            self.child.frames,
+            self.child.output,
+            self.child.record,
+            self.wakeup,
+            self.control,
+        ]
         while code is None:
             left = started + limit_s - time.monotonic()
             if left <= 0 and not hung:
