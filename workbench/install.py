@@ -13,6 +13,8 @@ from dataclasses import replace
 from . import examine, slots, source, tiers, verdict
 from .case import Case
 from .errors import SchemaError, WorkbenchError
+from .pullback import differentiable_type
+from .reference import flat
 from .tiers import Kernel
 from .report import Line
 from .source import Source
@@ -32,11 +34,9 @@ def cell(
     SchemaError and BuildError, on the cell's lines, for text that is no kernel.
     """
     started = time.perf_counter()
-    kernel = tiers.kernel(text, op.schema, slot, function=function)
+    kernel = tiers.kernel(text, op.schema, slot, function=function, floating=_floating(op))
     chosen = _chosen(op, cases)
-    tried, refusals = examine.build(op, kernel, chosen)
-    trial = examine.examine(op, kernel, tried)
-    trial = replace(trial, outcomes=(*trial.outcomes, *refusals))
+    trial = examine.judge(op, kernel, chosen)
     refused = verdict.refusal(trial)
     former = op.runs(slot, kernel.device)
     if refused and force and not verdict.faults(trial):
@@ -52,6 +52,14 @@ def cell(
         else:
             slots.put(op, version)
     return verdict.line(op, version, former, time.perf_counter() - started)
+
+
+def _floating(op) -> list[str] | None:
+    """The tensor arguments that are floating-point in some case, None when there are no cases to tell."""
+    bound = [c.bound(op.schema) for c in op.case_list()]
+    if not bound:
+        return None
+    return [a.name for a in op.schema.tensors if any(differentiable_type(t) for b in bound for t in flat(b[a.name]))]
 
 
 def _chosen(op, names: Sequence[str] | None) -> tuple[Case, ...]:
@@ -70,20 +78,18 @@ def judge_again(op) -> list[str]:
     op.evidence.clear()
     gone = []
     for key, version in sorted(op.slots.items(), key=lambda kv: kv[0][0] != "forward"):
-        if not isinstance(version.kernel, Kernel):
+        if isinstance(version.kernel, slots.Waiting):
             continue
         try:
-            tried, refusals = examine.build(op, version.kernel, op.case_list())
-            trial = examine.examine(op, version.kernel, tried)
+            trial = examine.judge(op, version.kernel, op.case_list())
             refused = verdict.refusal(trial)
-            trial = replace(trial, outcomes=(*trial.outcomes, *refusals))
         except WorkbenchError as error:
             trial, refused = version.trial, error.message
-        op.fill(key, op.update(replace(version, trial=trial)))
+        op.fill(key, op.update(replace(version, trial=trial, refused=refused)))
         if refused:
             gone.append(f"v{version.number} ({' '.join(key)}) was taken out: it {refused}")
             slots.empty(op, key)
-        elif op.runs(*key).kernel.layout is False:
+        elif isinstance(version.kernel, Kernel) and not version.kernel.layout:
             slots.learn_layout(op, version.kernel)
             version.kernel.refresh()
     return gone

@@ -136,8 +136,11 @@ def _ask(command: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _links(command: tuple[str, ...], linker: str) -> bool:
+    """Whether that linker makes a shared object: some answer --version, and then miss the compiler's libraries."""
     try:
-        return _run([*command, f"-fuse-ld={linker}", "-shared", "-Wl,--version"]).returncode == 0
+        with tempfile.TemporaryDirectory() as folder:
+            made = [f"-fuse-ld={linker}", "-shared", "-x", "c++", "/dev/null", "-o", f"{folder}/probe.so"]
+            return _run([*command, *made]).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False
 

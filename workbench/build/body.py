@@ -24,6 +24,10 @@ _MATH = re.compile(
     r"log|log2|log10|log1p|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|asinh|acosh|atanh|erf|erfc|tgamma|lgamma|"
     r"floor|ceil|round|trunc|rint|nearbyint|lrint|lround|llrint|llround|copysign|remainder|ldexp|frexp|modf|abs)[fl]?)\b"
 )
+_STD = re.compile(
+    r"#[ \t]*include[ \t]*<(?:algorithm|array|atomic|bit|complex|functional|limits|memory|numeric|string|tuple|"
+    r"type_traits|utility|vector|[a-z]*intrin\.h)>"
+)
 _OWN_BFLOAT16 = re.compile(r"\b(?:struct|class|union|using)\s+bfloat16\b|\btypedef\b[^;]*\bbfloat16\s*;")
 _OWN_HALF = re.compile(r"\b(?:struct|class|union|using)\s+half\b|\btypedef\b[^;]*\bhalf\s*;")
 
@@ -81,7 +85,7 @@ def _instantiate(source: Source, form: Form) -> Body:
 
 
 def _text(source: Source, form: Form, bound: set[str], types: set[str], thunks: list[str]) -> str:
-    lines = [f'#include "{"wb_body_math.h" if _MATH.search(source.text) else "wb_body.h"}"']
+    lines = [f'#include "{_prelude(source.text)}"']
     if "_Float16" in types or re.search(r"\bhalf\b", source.text):
         lines += [] if _OWN_HALF.search(source.text) else ['#include "wb_half.h"']
     if ("bfloat16" in types or re.search(r"\bbfloat16\b", source.text)) and not _OWN_BFLOAT16.search(source.text):
@@ -93,6 +97,13 @@ def _text(source: Source, form: Form, bound: set[str], types: set[str], thunks: 
             lines.append(f"constexpr {kind} {tune.name} = {value!r};")
     text = source.text if source.text.endswith("\n") else source.text + "\n"
     return "\n".join([*lines, _line(source.first_line, source.file), text + "\n".join(thunks)]) + "\n"
+
+
+def _prelude(text: str) -> str:
+    """The smallest header of ours that has what the text asks for: each is precompiled as a whole."""
+    if _STD.search(text):
+        return "wb_body_std.h"
+    return "wb_body_math.h" if _MATH.search(text) else "wb_body.h"
 
 
 def _line(number: int, file: str) -> str:

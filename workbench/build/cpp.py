@@ -48,7 +48,7 @@ def compile(
     >>> compile('extern "C" int two() { return 2; }', kind="body").path
     '/home/me/.cache/workbench/objects/5e/5e0c.../body.so'
 
-    `kind` is "body" (plain C++) or "launcher" (with torch's stable headers, linked with libtorch_cpu). `flags` come
+    `kind` is "body" (plain C++), "host" (with torch's stable headers, linked with libtorch_cpu) or "launcher". `flags` come
     after the default ones; `includes` are folders for `#include "..."`, the first also the compiler's working folder;
     `file` names the lines before the first `#line`. Warnings are in `.diagnostics`, the whole output in `.log`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Sequence
 
 from .. import settings, toolchain
@@ -16,17 +17,29 @@ WITH_VALUE = {"-I", "-iquote", "-isystem", "-idirafter", "-D", "-U", "-L", "-l",
 
 
 def compiling(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple[str, ...]:
-    """The flags that turn a text of that kind ("body" or "launcher") into an object, the user's `flags` last.
+    """The flags that turn a text of that kind ("body", "host" or "launcher") into an object, the user's `flags` last.
 
     >>> compiling(gcc, "body", ("-O3", "-lm"))[-2:]
     ('-fno-gnu-unique', '-O3')
     """
     made = [*ALWAYS, *(GCC_ONLY if compiler.family == "gcc" else ())]
-    if kind == "launcher":
-        made += ["-O1", STABLE_ABI]  # beside -O2: a third less to wait for, and 0.05 us more a call
+    if kind == "full":
+        from . import torch_ninja
+
+        made = [*torch_ninja.cflags(), *full(compiler)]
+    if kind in ("launcher", "host"):
+        made += ["-O1"] if kind == "launcher" else []  # beside -O2: a third less to wait for, and 0.05 us more a call
+        made.append(STABLE_ABI)
         for folder in toolchain.torch().include:
             made += ["-isystem", folder]
     return (*made, *(word for words in _units(flags) if not _links(words) for word in words))
+
+
+def full(compiler: Compiler) -> tuple[str, ...]:
+    """What the full tier adds to torch's own flags, before the user's: -O2, since torch has no -O at all."""
+    of_torch = ("-std=", "-fPIC")
+    made = tuple(f for f in ALWAYS if not f.startswith(of_torch))
+    return (*made, *(GCC_ONLY if compiler.family == "gcc" else ()))
 
 
 def linking(compiler: Compiler, kind: str, flags: Sequence[str] = (), stub: str = "") -> tuple[str, ...]:
@@ -36,7 +49,7 @@ def linking(compiler: Compiler, kind: str, flags: Sequence[str] = (), stub: str 
     launcher `stub` may name the folder of an empty libtorch_cpu, which links in a fifth of the time; see `stub.py`.
     """
     made = [f"-fuse-ld={compiler.linker}"] if compiler.linker else []
-    if kind == "launcher":
+    if kind in ("launcher", "host"):
         lib = toolchain.torch().lib
         made += ["-Wl,--no-as-needed", f"-L{stub}"] if stub else ["-Wl,-z,defs", f"-L{lib}"]
         made += [f"-Wl,-rpath,{lib}", "-ltorch_cpu", *([] if stub else ["-lc10"])]
@@ -70,15 +83,18 @@ def identity(compiler: Compiler, kind: str, flags: Sequence[str]) -> dict[str, o
         "kind": kind,
         "compiler": compiler.identity,
         "system": toolchain.system(),
-        "compiling": compiling(compiler, kind, flags),
+        # torch's own flags go with its version: a hit in the store need not import cpp_extension
+        "compiling": (*full(compiler), *flags) if kind == "full" else compiling(compiler, kind, flags),
         "linking": linking(compiler, kind, flags),
         "search": settings.search_paths(),
     }
     if any(flag.endswith("=native") for flag in flags):
         parts["processor"] = toolchain.processor()
-    if kind == "launcher":
+    if kind in ("launcher", "host", "full"):
         torch = toolchain.torch()
         parts["torch"] = (torch.version, torch.revision, torch.lib)
+    if kind == "full":
+        parts["python"] = (sysconfig.get_config_var("SOABI") or "", sysconfig.get_path("include"))
     return parts
 
 

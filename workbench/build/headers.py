@@ -22,10 +22,14 @@ from .result import Made
 from .store import Unwritable
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-KINDS = {"wb_body_math.h": "body", "launcher.h": "launcher"}  # wb_body.h alone costs 2 ms: nothing to gain
+# wb_body.h alone costs 2 ms: nothing to gain
+KINDS = {"wb_body_math.h": "body", "wb_body_std.h": "body", "launcher.h": "launcher", "wb_host.h": "host"}
 LIMIT_BYTES = 600_000_000  # in the cache: 84 MB for a launcher's, 16 MB for a body's
 MOST = 12  # asked for by one process: nobody goes back and forth between more sets of flags
 LIMIT_S = 120.0
+# Those of the full tier, asked for only where a cell needs one: 450 to 800 MB each, 15 to 40 s to make.
+FULL = ("wb_full_torch.h", "wb_full_pybind.h", "wb_full_real.h")
+FULL_LIMIT_BYTES, FULL_LIMIT_S = 2_400_000_000, 600.0
 FIRST_INCLUDE = re.compile(
     r'(?:\s|//[^\n]*\n|/\*.*?\*/|#[ \t]*(?:line[ \t]+)?\d[^\n]*\n)*#[ \t]*include[ \t]*"([^"\n]+)"', re.DOTALL
 )
@@ -64,7 +68,7 @@ def find(compiler: Compiler, kind: str, name: str, given: Sequence[str]) -> str:
     """The folder that holds the finished precompiled header for those flags, "" when there is none to use."""
     if not name or compiler.family != "gcc" or (name, tuple(given)) in _refused:
         return ""
-    found = _store().find(_key(compiler, kind, name, given))
+    found = _store(kind).find(_key(compiler, kind, name, given))
     return os.path.dirname(found.path) if found else ""
 
 
@@ -116,7 +120,7 @@ def make(compiler: Compiler, kind: str, name: str, given: Sequence[str]) -> str:
 
     Raises WorkbenchError when the header does not compile, TimeoutError after two minutes, Unwritable without a cache.
     """
-    header = os.path.join(FOLDER, name)
+    header, limit_s = os.path.join(FOLDER, name), FULL_LIMIT_S if kind == "full" else LIMIT_S
 
     def build(folder: Path) -> Made:
         artefact = f"{name}.gch"
@@ -124,15 +128,17 @@ def make(compiler: Compiler, kind: str, name: str, given: Sequence[str]) -> str:
             *compiler.command, *flags.compiling(compiler, kind, flags.that_matter_to_a_precompiled_header(given)),
             "-x", "c++-header", header, "-o", str(folder / artefact),
         ]  # fmt: skip
-        done = process.run(command, cwd=FOLDER, temporary=str(folder), limit_s=LIMIT_S, background=True)
+        done = process.run(command, cwd=FOLDER, temporary=str(folder), limit_s=limit_s, background=True)
         if done.code:
             raise WorkbenchError(f"{name} does not compile: {done.log[-2000:]}")
         return Made(artefact, "header", done.seconds, log=done.log, toolchain=compiler.version)
 
-    return os.path.dirname(_store().build(_key(compiler, kind, name, given), build).path)
+    return os.path.dirname(_store(kind).build(_key(compiler, kind, name, given), build).path)
 
 
-def _store() -> store.Store:
+def _store(kind: str) -> store.Store:
+    if kind == "full":
+        return cache.store("headers-full", limit_bytes=FULL_LIMIT_BYTES, verify=False)
     # Their digests are not verified: reading 84 MB takes longer than a build, and a compiler that stumbles over one
     # is run again without it.
     return cache.store("headers", limit_bytes=LIMIT_BYTES, verify=False)
@@ -141,6 +147,6 @@ def _store() -> store.Store:
 def _key(compiler: Compiler, kind: str, name: str, given: Sequence[str]) -> str:
     relevant = flags.that_matter_to_a_precompiled_header(given)
     parts = flags.identity(compiler, kind, relevant)
-    parts.pop("linking")
+    parts.pop("linking", None)
     texts = includes.digests(f'#include "{name}"', [FOLDER])
     return store.key({**parts, "header": name, "texts": {os.path.basename(p): d for p, d in texts.items()}})

@@ -146,7 +146,10 @@ inline void refuse_none(const Frame& f, const Function& function) {
 }
 
 inline void call_kernels(Frame& f) {
-  for (int k = 0; k < f.op.bound_count; ++k) f.values[f.op.bound[k].value].p = f.tensors[f.op.bound[k].tensor].data;
+  for (int k = 0; k < f.op.bound_count; ++k) {
+    const Tensor& t = f.tensors[f.op.bound[k].tensor];
+    f.values[f.op.bound[k].value].p = f.descriptor->handles ? (t.copy ? t.copy : t.handle) : t.data;
+  }
   for (int64_t k = 0; k < f.descriptor->function_count; ++k) {
     const Function& function = f.instance->functions[k];
     if (__builtin_expect(f.none != 0, 0)) refuse_none(f, function);
@@ -194,7 +197,7 @@ inline void steps(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outpu
     ask_for_instance(f, again);
   }
   f.at = -1;
-  if (!idle) settle_arguments(f);
+  if (!idle && !f.descriptor->handles) settle_arguments(f);
   make_tensors(f);
   if (!idle) call_kernels(f);
   give(f, stack, outputs);

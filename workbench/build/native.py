@@ -46,6 +46,7 @@ class _Text(ctypes.Structure):
 class _Descriptor(ctypes.Structure):
     _fields_ = (
         ("layout", ctypes.c_int64),
+        ("handles", ctypes.c_int64),
         ("instance_count", ctypes.c_int64),
         ("instances", ctypes.POINTER(_Instance)),
         ("function_count", ctypes.c_int64),
@@ -77,6 +78,7 @@ def descriptor(
     instances: Sequence[Instance],
     *,
     layout: bool = False,
+    handles: bool = False,
     tuned: Mapping[str, int | float] | None = None,
 ) -> Descriptor:
     """Tie compiled bodies, numbers and texts to a launcher.
@@ -84,7 +86,7 @@ def descriptor(
     >>> launcher.install(descriptor(declaration, [Instance(dtypes, build.path, body)], layout=False))
 
     `layout`: ask `wb_layout::...` for the strides of outputs at every call, not only when an argument is not
-    contiguous. `tuned` are values of tuned names other than the first. BuildError if a library cannot be loaded.
+    contiguous. `handles`: the functions take tensors, not pointers. `tuned` are values of tuned names other than the first. BuildError if a library cannot be loaded.
     """
     kept: list[object] = []
     table = (_Instance * max(1, len(instances)))()
@@ -97,7 +99,7 @@ def descriptor(
     texts = (_Text * max(1, len(declaration.statements)))()
     for row, statement in zip(texts, declaration.statements, strict=False):
         row.text, row.line = statement_text(statement).encode(), statement.line
-    whole = _Descriptor(int(layout), len(instances), table, len(declaration.functions), literals, tunes, texts)
+    whole = _Descriptor(int(layout), int(handles), len(instances), table, len(declaration.functions), literals, tunes, texts)
     return Descriptor(ctypes.addressof(whole), (whole, table, literals, tunes, texts, *kept))
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from .. import directives
-from ..build import body, cpp, ctypes_cpp, launcher, native, store
+from ..build import body, cpp, ctypes_cpp, launcher, native, process, store
 from ..build.result import Build
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
@@ -70,12 +70,23 @@ class RawKernel(Kernel):
 
         Raises BuildError as soon as one does not compile.
         """
-        with ThreadPoolExecutor(2) as pool:
+        pool = ThreadPoolExecutor(2)
+        try:
             pending = pool.submit(self._build_launcher)
-            forms = [pool.submit(_no_form, self.form, c) for c in combinations]
+            forms = [pool.submit(_no_form, self.form, c) for c in combinations or [self._usual()]]
             refusals = [f.result() for f in forms]  # the user's own mistakes before any of ours
             pending.result()
-        return refusals
+        except KeyboardInterrupt:
+            process.stop()
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return refusals if combinations else []
+
+    def _usual(self) -> dict[str, torch.dtype | None]:
+        """What to build for where no case tells: the dtypes that the pointers name, float32 for a template."""
+        named = {p.name: ctypes_cpp.dtype_of(p.type) for f in self.declaration.functions for p in f.parameters if p.pointer}
+        return {a.name: named.get(a.name) or torch.float32 for a in self.declaration.arguments if a.is_tensor}
 
     def _build_launcher(self) -> None:
         if self.launcher_build is None:

@@ -74,12 +74,13 @@ class Launch:
     declaration: Any
     instances: tuple[Any, ...]
     layout: bool = False
+    handles: bool = False
 
     def load(self, allocate: Callable[[int], int]) -> object:
         from ..build import native
 
         launcher = native.Launcher(self.path)
-        described = native.descriptor(self.declaration, self.instances, layout=self.layout)
+        described = native.descriptor(self.declaration, self.instances, layout=self.layout, handles=self.handles)
         launcher.install(described)
         launcher.allocate_with(allocate)
         launcher.register()

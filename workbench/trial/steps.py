@@ -72,7 +72,9 @@ class Trial:
             call = Call(self, step)
             self.tell("begin", number, tuple(self.blocks))
             started = time.perf_counter()
+            torch.set_num_threads(self.order.threads)
             returned = call.op(*call.args, **call.keywords)
+            torch.set_num_threads(1)  # our own looks are short: on busy cores, threads waiting for threads cost more
             seconds = time.perf_counter() - started
             outputs = _as_tuple(returned)
             self.made.update({(number, i): value for i, value in enumerate(outputs)})
@@ -138,7 +140,8 @@ class Trial:
             if hit := guard.damage(block):
                 found = ("overrun", explain.damaged(block, *hit))
             elif block.argument and found[0] == "ok":
-                byte = guard.changed_byte(block, call.originals[block.start], list(call.mutated.values()))
+                inside = [t for t in call.mutated.values() if self.home(t) is block]
+                byte = guard.changed_byte(block, call.originals[block.start], inside)
                 if byte is not None:
                     found = ("mutation", explain.mutated(block, byte))
             self.blocks[place] = guard.freeze(block)

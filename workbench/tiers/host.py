@@ -1,0 +1,187 @@
+"""A host cell: C++ functions on `Tensor`, torch's stable ABI. One build serves all dtypes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from .. import directives
+from ..build import body, cpp, host, launcher, native, store
+from ..build.result import Build
+from ..directives import Allocate, Let
+from ..errors import BuildError, Diagnostic, SchemaError
+from ..schema import Schema
+from ..source import Function, Source
+from ..trial import Launch
+from .base import Dtypes, Kernel
+
+
+@dataclass(frozen=True)
+class Module:
+    """A library that registers itself: `wb_register` and `wb_unregister`, as launchers have them."""
+
+    path: str
+
+    def load(self, allocate: Callable[[int], int]) -> object:
+        return Loaded(self.path).register()
+
+
+class Loaded:
+    """Such a library in this process. It is never unloaded: compiled callers may hold its code."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            raise BuildError(f"the library does not load into this torch: {error}") from None
+        for name in ("wb_register", "wb_unregister"):
+            getattr(self._library, name).restype = ctypes.c_char_p
+
+    def register(self) -> Loaded:
+        self._said(self._library.wb_register())
+        return self
+
+    def unregister(self) -> None:
+        self._said(self._library.wb_unregister())
+
+    @staticmethod
+    def _said(message: bytes | None) -> None:
+        if message:
+            raise BuildError(f"torch refused the kernels: {message.decode(errors='replace')}")
+
+
+class HostKernel(Kernel):
+    """A function that takes `Tensor`s and returns its results, mutates them, or fills what its directives made.
+
+    >>> HostKernel(source, op.schema, "forward", found).build([])
+    """
+
+    tier = "host"
+
+    def __init__(
+        self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = "",
+        floating: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.function = entry(found, schema, slot, function, source)
+        declaration = directives.parse(source, schema, entry=slot)
+        super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)))
+        self.because = f"Tensor in the signature of {self.function.name}"
+        self._floating = tuple(a.name for a in schema.tensors) if floating is None else tuple(floating)
+        self._build: Build | None = None
+        self._launcher_build: Build | None = None
+        self._loaded: Loaded | native.Launcher | None = None
+        self._launched = any(isinstance(s, Allocate) for s in declaration.statements)
+        self._check_directives()
+
+    def _check_directives(self) -> None:
+        if self._launched and self.function.returns.strip() != "void":
+            line = next(s.line for s in self.declaration.statements if isinstance(s, Allocate))
+            raise SchemaError(
+                f"{self.function.name} returns its results, so no directive may make them; return void, or leave them out",
+                line=line,
+            )
+        loose = [s for s in self.declaration.statements if not (isinstance(s, Let) and s.name in self.declaration.aliases)]
+        if not self._launched and loose:
+            raise SchemaError(
+                f"{self.function.name} makes its own results: beside 'flags' its directives can only rename arguments "
+                "('epsilon = eps')",
+                line=loose[0].line,
+            )
+
+    # ------------------------------------------------------------ what it takes
+
+    def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
+        return {**dtypes, **dict.fromkeys(self.schema.saves)}
+
+    @property
+    def uses_saved(self) -> bool:
+        taken = {self.declaration.aliases.get(p.name, p.name) for p in self.function.parameters}
+        return self.slot == "backward" and bool(taken & set(self.schema.saves))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return ()
+
+    # ------------------------------------------------------------ build
+
+    def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
+        if self._build is None:
+            text = self._text()
+            includes = [self.source.path] if self.source.path else []
+            self._build = cpp.compile(
+                text, kind="host", flags=self.declaration.flags, file=self.source.file, includes=includes
+            )
+        if self._launched and self._launcher_build is None:
+            text = launcher.render(self.schema, self.declaration, entry=self.slot, gradients=self._gradients())
+            self._launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
+        return [None] * len(combinations)
+
+    def _text(self) -> str:
+        if self._launched:
+            return host.thunk(self.source, self.declaration, self.function)
+        return host.render(self.source, self.schema, self.declaration, self.function, gradients=self._floating)
+
+    def _gradients(self) -> tuple[str, ...] | None:
+        return tuple(f"grad_{a.name}" for a in self.schema.tensors) if self.slot == "backward" else None
+
+    @property
+    def _builds(self) -> list[Build]:
+        return [b for b in (self._build, self._launcher_build) if b is not None]
+
+    @property
+    def cached(self) -> bool:
+        return bool(self._builds) and all(b.cached for b in self._builds)
+
+    @property
+    def digest(self) -> str:
+        parts = {"text": self.source.text, "slot": self.slot, "builds": [b.key for b in self._builds]}
+        return store.key({**parts, "layout": self.layout})
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return self._build.diagnostics if self._build else ()
+
+    # ------------------------------------------------------------ run
+
+    def launch(self) -> object:
+        if not self._launched:
+            return Module(self._build.path)
+        return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=True)
+
+    def _instance(self) -> native.Instance:
+        """One for all dtypes: no parameter of it is a pointer to elements."""
+        made = body.Body("", ("wb_call",), ((),))
+        return native.Instance((None,) * len(self.declaration.tensors), self._build.path, made)
+
+    def install(self, on_miss: Callable[[dict], str | None]) -> None:
+        if not self._launched:
+            self._loaded = self._loaded or Loaded(self._build.path)
+        else:
+            self._loaded = self._loaded or native.Launcher(self._launcher_build.path)
+            made = native.descriptor(self.declaration, [self._instance()], layout=self.layout, handles=True)
+            self._loaded.install(made)
+        self._loaded.register()
+
+    def remove(self) -> None:
+        if self._loaded is not None:
+            self._loaded.unregister()
+
+
+def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:
+    """The one function of a cell that fills the slot: named like the op, `backward`, or as `--entry` says."""
+    name = wanted or ("backward" if slot == "backward" else schema.name)
+    named = [f for f in found if f.name == name]
+    if not named and slot == "forward" and not wanted:  # pasted code has names of its own
+        named = [f for f in found if "Tensor" in f.returns + "".join(p.type for p in f.parameters) and f.name != "backward"]
+    if len(named) == 1:
+        return named[0]
+    names = ", ".join(dict.fromkeys(f.name for f in found)) or "no function"
+    if named:
+        raise SchemaError(
+            f"which function is {schema.name}? The cell has {', '.join(f.name for f in named)}; say --entry NAME",
+            line=named[1].line, file=source.file,
+        )  # fmt: skip
+    raise SchemaError(f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file)
