@@ -100,9 +100,12 @@ def _case_names(cases: str | list[str] | None) -> list[str] | None:
 def _write(path: str, text: str) -> None:
     """Write a cell to its file, whole or not at all."""
     beside = f"{path}.{os.getpid()}.part"
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(text if text.endswith("\n") else text + "\n")
-    os.replace(beside, path)
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text if text.endswith("\n") else text + "\n")
+        os.replace(beside, path)
+    except OSError as error:
+        raise SchemaError(f"{path} cannot be written: {error.strerror}; the cell was not built") from error
 
 
 __all__ = ["Line", "cpp", "run"]

@@ -26,7 +26,7 @@ LIMIT_S = 10.0
 FAULTS = {"crash": "crash", "hang": "hang", "overrun": "overrun", "mutation": "mutation", "error": "error"}
 
 
-def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float = LIMIT_S) -> Trial:
+def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None = None) -> Trial:
     """Run a kernel on these cases in the worker and judge what it left behind.
 
     >>> examine(rmsnorm, kernel, rmsnorm.case_list()).ok
@@ -35,7 +35,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float = LIMIT
     Every case must have a form for its dtypes already (`kernel.build`). A backward that takes saved tensors runs
     after the installed forward, in the same child; so does a new forward with the installed backward that needs it.
     """
-    started = time.perf_counter()
+    started, limit_s = time.perf_counter(), limit_s or LIMIT_S
     if not cases:
         return Trial(())
     forward, backward = _pair(op, kernel)
@@ -57,6 +57,15 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float = LIMIT
     trial = Trial(outcomes, time.perf_counter() - started, answer.printed, _notes(found))
     verdicts.remember(known, trial)
     return trial
+
+
+def judge(op, kernel: Kernel, cases: Sequence[Case]) -> Trial:
+    """Build what these cases ask for and try it on them; cases that the kernel has no form for are skipped."""
+    if not isinstance(kernel, Kernel):  # in Python: it runs here
+        return Trial(tuple(judge_here(op, kernel.function, c) for c in (cases if kernel.device == "cpu" else ())))
+    tried, refusals = build(op, kernel, cases)
+    trial = examine(op, kernel, tried)
+    return replace(trial, outcomes=(*trial.outcomes, *refusals))
 
 
 def build(op, kernel: Kernel, cases: Sequence[Case]) -> tuple[list[Case], list[Outcome]]:
@@ -236,7 +245,7 @@ def judge_here(op, function, case: Case) -> Outcome:
     return agree.judge(leaves(op.schema, values, out), wanted)
 
 
-def call_in_worker(op, version, args: tuple, kwargs: dict, *, limit_s: float = LIMIT_S) -> object:
+def call_in_worker(op, version, args: tuple, kwargs: dict, *, limit_s: float | None = None) -> object:
     """Call a version that is not installed, in the worker: outputs come back, mutated arguments are written here.
 
     Raises TrialError when it crashes, hangs or writes where it may not.
@@ -253,7 +262,7 @@ def call_in_worker(op, version, args: tuple, kwargs: dict, *, limit_s: float = L
         f"{schema.qualname}_forward", tuple(ordered), keywords, case="your call", outputs=(*schema.outputs, *schema.saves),
         layout=_layout_of(op, values), allocates=tuple(a.name for a in kernel.declaration.allocations),
     )  # fmt: skip
-    answer = worker().run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s)
+    answer = worker().run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s or LIMIT_S)
     if answer.printed:
         print(answer.printed, end="")
     result = answer.results[0]

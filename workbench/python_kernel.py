@@ -9,7 +9,6 @@ import torch
 
 from . import examine, pullback, slots, verdict
 from .errors import SchemaError, TrialError
-from .report import Trial
 from .version import Version
 
 
@@ -56,10 +55,7 @@ def install(op, function: Callable, device: str) -> Callable:
     device = str(torch.device(device).type)
     version = Version(op.next_number(), "forward", device, "python", "", None, (function.__doc__ or "").strip().split("\n")[0],
                       kernel=PythonKernel(function, device))  # fmt: skip
-    outcomes = []
-    for case in op.case_list() if device == "cpu" else ():
-        outcomes.append(examine.judge_here(op, function, case))
-    trial = Trial(tuple(outcomes))
+    trial = examine.judge(op, version.kernel, op.case_list())
     refusal = verdict.refusal(trial)
     version = op.record(replace(version, trial=trial, refused=refusal))
     if refusal:

@@ -279,6 +279,7 @@ def _forget(namespace: str, name: str) -> None:
     space = getattr(torch.ops, namespace)
     if name in vars(space):
         delattr(space, name)
+        space._dir.remove(name)  # torch walks this list, and trips over a name that is gone
 
 
 def _never(*args, **kwargs):

@@ -25,16 +25,27 @@ def put(op, version: Version) -> None:
     former = op.runs(*key)
     kernel = version.kernel
     if former.number and not (isinstance(kernel, Kernel) and kernel.shares_launcher(former.kernel)):
-        former.kernel.remove()
+        _take_out(op, former.kernel)
     op.fill(key, version)
     if isinstance(kernel, Kernel):
         learn_layout(op, kernel)
-        if kernel.left_out:
-            op.registration.name_partial(kernel.native_schema.name)
-        kernel.install(lambda dtypes: _arrived(op, kernel, dtypes))
+        _hand_over(op, version)
     else:
         kernel.install(op)
     settle(op)
+
+
+def _hand_over(op, version: Version) -> None:
+    kernel = version.kernel
+    if kernel.left_out:
+        op.registration.name_partial(kernel.native_schema.name)
+    kernel.install(lambda dtypes: _arrived(op, version, dtypes))
+
+
+def _take_out(op, kernel) -> None:
+    kernel.remove()
+    if kernel.left_out:
+        op.registration.clear_kernel(f"{op.name}_backward", kernel.device)
 
 
 def settle(op) -> None:
@@ -54,11 +65,12 @@ def settle(op) -> None:
     if op.reference is None and op.definition.fake is None and declaration is not None:
         op.definition.derived_fake = lambda *a, **k: _outputs_of(schema, derived(a, k))
         op.changed()
-    backward = op.runs("backward", "cpu").kernel
+    version = op.runs("backward", "cpu")
+    backward = version.kernel
     if isinstance(backward, Kernel) and backward.uses_saved and not isinstance(forward, Kernel):
-        backward.remove()  # nothing was saved, so the reference's vjp runs until a forward kernel is back
+        _take_out(op, backward)  # nothing was saved, so the reference's vjp runs until a forward kernel is back
     elif isinstance(backward, Kernel) and backward.uses_saved:
-        backward.install(lambda dtypes: _arrived(op, backward, dtypes))
+        _hand_over(op, version)
     if schema.saves or had:
         op.changed()
 
@@ -78,15 +90,20 @@ def learn_layout(op, kernel: Kernel) -> None:
             kernel.layout = True
 
 
-def _arrived(op, kernel: Kernel, dtypes: dict) -> str | None:
-    """Dtypes that the kernel was not built for yet arrive at a call: build, try, and only then go on."""
+def _arrived(op, version: Version, dtypes: dict) -> str | None:
+    """Dtypes that the kernel was not built for yet arrive at a call: build, try, and only then go on.
+
+    A version that was installed untried, or by force, is held to no more than that.
+    """
+    kernel: Kernel = version.kernel
+    untried, forced = not version.trial.outcomes, not version.trial.ok
     try:
         kernel.form(dtypes)
         floats = {n: d for n, d in dtypes.items() if d is not None and d.is_floating_point and op.schema.argument(n)}
         cases = [c.cast(floats) for c in _one_dtype(op.case_list())]
-        trial = examine.examine(op, kernel, cases)
+        trial = examine.examine(op, kernel, [] if untried else cases)
         refusal = verdict.refusal(trial)
-        if refusal:
+        if refusal and (verdict.faults(trial) or not forced):
             kernel.forget(dtypes)
             return f"the kernel was tried for {_shown(dtypes)} and {refusal}"
         kernel.refresh()
@@ -112,11 +129,11 @@ def put_when_called(op, version: Version) -> None:
     former = op.runs(*key)
     if former.number:
         former.kernel.remove()
-    op.fill(key, replace(version, kernel=_Waiting(op, version)))
+    op.fill(key, replace(version, kernel=Waiting(op, version)))
     op.slots[key].kernel.install(op)
 
 
-class _Waiting:
+class Waiting:
     """Stands in a slot until the first call; then the kernel is tried on a case like that call, and installed."""
 
     tier = "raw"
@@ -141,10 +158,10 @@ class _Waiting:
             op.learn_case(args, kwargs)
             self.remove()
             op.vacate((version.slot, version.device))
-            tried, _ = examine.build(op, kernel, op.case_list())
-            trial = examine.examine(op, kernel, tried)
+            trial = examine.judge(op, kernel, op.case_list())
             refusal = verdict.refusal(trial)
             if refusal:
+                op.update(replace(version, trial=trial, refused=refusal))
                 raise TrialError(f"v{version.number} of {op.qualname} was tried at its first call and {refusal}",
                                  kind=verdict.kind(trial), report=trial)  # fmt: skip
             put(op, op.update(replace(version, trial=trial)))
@@ -159,18 +176,40 @@ def restore(op, number: int):
         raise SchemaError(f"{op.name} has no version {number}; the last one is {len(op.versions) - 1}")
     version = op.versions[number]
     if version.refused:
-        raise SchemaError(f"v{number} of {op.name} was not installed: it {version.refused}. Use --force to install it.")
+        raise SchemaError(f"v{number} of {op.name} is not installed: it {version.refused}. Run its cell again to try it again")
     if number:
-        put(op, version)
+        _still_right(op, version)
+        put(op, op.versions[number])
         return op
     for key in list(op.slots):
         empty(op, key)
     return op
 
 
+def _still_right(op, version: Version) -> None:
+    """Reference and cases may be others than when the version was tried; one that was forced in may come back."""
+    kernel = version.kernel
+    _same_schema(op, version)
+    if not isinstance(kernel, Kernel) or not version.trial.ok:
+        return
+    trial = examine.judge(op, kernel, op.case_list() if version.trial.outcomes else ())
+    refused = verdict.refusal(trial)
+    if refused:
+        error = TrialError(f"v{version.number} of {op.name} is not installed: it {refused}", kind=verdict.kind(trial), report=trial)
+        error.still = f"{op.name} {version.slot} still runs {op.still(version.slot, version.device)}"
+        raise error
+    op.update(replace(version, trial=trial))
+
+
+def _same_schema(op, version: Version) -> None:
+    schema = getattr(version.kernel, "schema", op.schema)
+    if (str(schema), schema.saves) != (str(op.schema), op.schema.saves):
+        raise SchemaError(f"v{version.number} of {op.name} was made for another schema, {schema}; run its cell again")
+
+
 def empty(op, key: tuple[str, str]) -> None:
     """The reference runs in this slot again."""
-    op.runs(*key).kernel.remove()
+    _take_out(op, op.runs(*key).kernel)
     op.vacate(key)
     settle(op)
     op.changed()
@@ -181,6 +220,7 @@ def call_version(op, version: Version, args: tuple, kwargs: dict):
     installed = op.slots.get((version.slot, version.device))
     if not version.number:
         return op.definition.run(args, kwargs)
-    if installed is not None and installed.number == version.number:
+    _same_schema(op, version)
+    if installed is not None and installed.number == version.number and version.slot == "forward":
         return op(*args, **kwargs)
     return examine.call_in_worker(op, version, args, kwargs)

@@ -76,7 +76,7 @@ class Lines:
             if match:
                 number, label = int(match[1]), _unquoted(match[2]) if match[2] is not None else label
                 continue
-            found[label, number] = line.rstrip("\r")
+            found.setdefault((label, number), line.rstrip("\r"))  # a thunk bears its function's lines once more
             number += 1
         return found
 

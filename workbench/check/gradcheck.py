@@ -56,6 +56,8 @@ def _not_in_float64(sample: Sample, inputs: dict[str, object], moving: list[str]
             results = agree.leaves(op.schema, given, call(op, given))
     except Exception as error:
         return f"it has no form for float64 ({first_line(error)})"
+    if reason := _backward_not_in_float64(sample, inputs):
+        return reason
     floats = [r for r in results.values() if r.is_floating_point()]
     inside = "it computes in less than float64 inside"
     if any(r.dtype != torch.float64 for r in floats):
@@ -70,6 +72,21 @@ def _not_in_float64(sample: Sample, inputs: dict[str, object], moving: list[str]
             results[o.name], o.true, rtol=EXACT, atol=EXACT * scale, equal_nan=True
         ):
             return inside
+    return ""
+
+
+def _backward_not_in_float64(sample: Sample, inputs: dict[str, object]) -> str:
+    """Why there is no backward in float64; what else it raises is for gradcheck to meet."""
+    op, constant = sample.op, sample.case.constant
+    given = fresh(inputs)
+    moving = [x for n, v in given.items() for x in tensors_in(v) if x.is_floating_point() and n not in constant]
+    swapped = {id(x): x.detach().requires_grad_() for x in moving}
+    named = {n: _swapped(v, swapped, n in op.schema.mutated) for n, v in given.items()}
+    try:
+        results = [r for r in agree.leaves(op.schema, named, call(op, named)).values() if r.requires_grad]
+        torch.autograd.grad(results, list(swapped.values()), [torch.zeros_like(r) for r in results], allow_unused=True)
+    except RuntimeError as error:
+        return f"its backward has no form for float64 ({first_line(error)})" if "no form for" in str(error) else ""
     return ""
 
 
