@@ -58,6 +58,12 @@ def cxx() -> tuple[str, tuple[str, ...]] | None:
     return None
 
 
+def max_jobs() -> int:
+    """MAX_JOBS, torch's own variable for how many compilers an extension may start at once; 0 when it is not set."""
+    named = os.environ.get("MAX_JOBS", "").strip()
+    return int(named) if named.isdigit() else 0
+
+
 def programs() -> str:
     """Where programs are looked for: PATH, this interpreter's own folder, and the usual ones.
 

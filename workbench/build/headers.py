@@ -136,7 +136,7 @@ def make(compiler: Compiler, kind: str, name: str, given: Sequence[str]) -> str:
     return os.path.dirname(_store(kind).build(_key(compiler, kind, name, given), build).path)
 
 
-def _store(kind: str) -> store.Store:
+def _store(kind: str = "") -> store.Store:
     if kind == "full":
         return cache.store("headers-full", limit_bytes=FULL_LIMIT_BYTES, verify=False)
     # Their digests are not verified: reading 84 MB takes longer than a build, and a compiler that stumbles over one

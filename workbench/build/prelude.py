@@ -1,0 +1,74 @@
+"""Which of our headers a source of the full tier begins with, decided from its text.
+
+torch/extension.h costs 6 to 13 s even precompiled, and most of it is modules, optimisers and data loaders. Text that
+names none of these is given a slim stand-in, precompiled: 2.2 s, with pybind11 5 s.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from . import headers
+
+SLIM = os.path.join(headers.FOLDER, "slim")  # stands before torch's own folders on the include path
+TORCH, PYBIND, REAL = headers.FULL
+
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_OF_TORCH = re.compile(r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_[A-Z]|[<\"](?:torch|ATen|c10)/")
+_PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bTHP[A-Z]\w+|\bwrap_pybind_function\b"
+                     r"|[<\"](?:pybind11/|Python\.h|torch/python\.h|torch/csrc/(?:\w+\.h|utils/p))")  # fmt: skip
+# What only torch's own header has. A name that is missing here costs one more compiler run, see `asks_for_more`.
+FRONTEND = ("nn", "optim", "data", "jit", "serialize", "fft", "special", "linalg", "sparse", "nested", "cuda", "mps",
+            "xpu", "enumtype", "python", "profiler", "monitor", "executor", "inductor")  # fmt: skip
+_FRONTEND = re.compile(
+    rf"\btorch::(?:{'|'.join(FRONTEND)}|save|load|ordered_dict|OrderedDict|pickle_\w+|ExpandingArray)\b"
+    r"|\bTORCH_MODULE|[<\"]torch/(?!extension\.h|torch\.h|all\.h|types\.h|library\.h|utils\.h|autograd\.h|python\.h"
+    r"|script\.h|csrc/|headeronly/|version\.h)"
+    r"|[<\"]torch/script\.h|[<\"]torch/csrc/jit/|\busing\s+namespace\s+torch::(?:nn|optim|data)"
+)
+# Macros that change what torch's headers say: with one of them before its first include, text is compiled as it is.
+_CHANGES_HEADERS = re.compile(
+    r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(?:TORCH|AT|C10|CAFFE2|PYBIND11|FMT|USE|PY|NDEBUG|_|Py_)\w*", re.MULTILINE
+)
+_INCLUDE_OF_TORCH = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:torch|ATen|c10|pybind11)/|^[ \t]*#[ \t]*include[ \t]*<Python\.h>",
+                               re.MULTILINE)  # fmt: skip
+_MISSING = re.compile(
+    r"is not a member of [‘'](?:torch|at|c10)\b|no (?:member|type) named .* in (?:namespace )?[‘'](?:torch|at|c10)\b"
+    r"|incomplete type [‘'][^’']*\b(?:torch|at|c10)::|[‘'](?:torch|at|c10)::[^’']*[’'] has not been declared"
+    rf"|[‘'](?:{'|'.join(FRONTEND)}|OrderedDict|TORCH_MODULE)[’'] (?:has not been|was not|does not)"
+)
+
+
+def choose(texts: Sequence[str]) -> str:
+    """The header of ours for a source: `texts` are its own and those of the user's headers that it includes.
+
+    >>> choose(['#include <torch/extension.h>\\nat::Tensor f(at::Tensor x) { return x; }'])
+    'wb_full_torch.h'
+
+    "" where none will do: the text names nothing of torch, or changes what torch's headers say.
+    """
+    plain = [_COMMENTS.sub(" ", t) for t in texts]
+    if not any(_OF_TORCH.search(t) or _PYTHON.search(t) for t in plain):
+        return ""
+    first = _INCLUDE_OF_TORCH.search(plain[0])
+    changed = _CHANGES_HEADERS.search(plain[0])
+    if changed and first and changed.start() < first.start():
+        return ""
+    if any(_FRONTEND.search(t) for t in plain):
+        return REAL
+    return PYBIND if any(_PYTHON.search(t) for t in plain) else TORCH
+
+
+def asks_for_more(log: str) -> bool:
+    """Do these errors come from the slim header, which lacks what torch's own has? Then one more run will tell."""
+    return bool(_MISSING.search(log))
+
+
+def folders(header: str, precompiled: str) -> tuple[str, ...]:
+    """The compiler's words that make `#include "HEADER"` find the precompiled one, and torch's header the slim one."""
+    if not header:
+        return ()
+    quoted = ("-iquote", precompiled, "-Winvalid-pch", "-Wno-error=invalid-pch") if precompiled else ()
+    return (*quoted, "-iquote", headers.FOLDER, *(() if header == REAL else ("-I", SLIM)))

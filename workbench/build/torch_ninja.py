@@ -1,0 +1,115 @@
+"""The ninja file of `torch.utils.cpp_extension`, with our sources in it: torch chooses the flags, we the paths.
+
+torch writes paths as they are; ninja and the shell read `$`, `:`, quotes and spaces in them their own way. So torch is
+given stand-ins, and what takes their place here is quoted for both. torch's module is imported when first needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from .. import settings
+from ..errors import ToolchainError
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One source of a ninja file: its file name in the build folder, and what its compiler run gets besides."""
+
+    file: str
+    flags: tuple[str, ...] = ()
+
+
+def render(
+    units: Sequence[Unit],
+    *,
+    name: str,
+    compiler: Sequence[str],
+    cflags: Sequence[str] = (),
+    ldflags: Sequence[str] = (),
+    include_paths: Sequence[str] = (),
+    objects: Sequence[str] = (),
+    first_ldflags: Sequence[str] = (),
+) -> str:
+    """The text of build.ninja that makes `NAME.so` of the units, run in the folder that holds them.
+
+    `cflags` and `ldflags` are words as torch takes them: read by the shell. `include_paths` and `objects` (linked in
+    as they are) are plain paths, `first_ldflags` plain words; any characters do.
+    """
+    torchs = _module()
+    folders = [f"/wb-include-{i}-" for i in range(len(include_paths))]
+    link = torchs._prepare_ldflags(["/wb-objects-", *ldflags], False, False, False, False)
+    with tempfile.TemporaryDirectory(prefix="workbench-") as scratch:
+        path = os.path.join(scratch, "build.ninja")
+        torchs._write_ninja_file_to_build_library(
+            path=path, name=name, sources=[f"/{u.file}" for u in units], extra_cflags=list(cflags),
+            extra_cuda_cflags=[], extra_sycl_cflags=[], extra_ldflags=link, extra_include_paths=folders,
+            with_cuda=False, with_sycl=False, is_standalone=False,
+        )  # fmt: skip
+        with open(path, errors="surrogateescape") as file:  # in whatever encoding torch has written it
+            text = file.read()
+    text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {value(*compiler)}", text)
+    for stand_in, folder in zip(folders, include_paths, strict=True):
+        text = text.replace(stand_in, value(os.path.abspath(folder)))
+    text = text.replace("/wb-objects-", value(*first_ldflags, *objects))
+    for folder in (*torchs.include_paths(), torchs.TORCH_LIB_PATH):
+        text = text.replace(f"-L{folder} ", f"-L{value(folder)} ").replace(shlex.quote(folder), value(folder))
+    for unit in units:
+        text = re.sub(
+            rf"(?m)^(build .*: compile) /{re.escape(unit.file)}$",
+            lambda m, u=unit: f"{m[1]} {u.file}\n  post_cflags = {value(*u.flags)}",
+            text,
+        )
+    return text
+
+
+def value(*words: str) -> str:
+    """Words for a variable of ninja that a shell reads: `value("a b", "$c")` is `'a b' '$$c'`."""
+    return " ".join(shlex.quote(w) for w in words).replace("$", "$$")
+
+
+@functools.cache
+def cflags() -> tuple[str, ...]:
+    """The flags with which torch compiles a C++ source of an extension, as words."""
+    text = render([Unit("x.cpp")], name="wb", compiler=["c++"])
+    found = re.search(r"(?m)^cflags = (.*)$", text)
+    words = shlex.split((found[1] if found else "").replace("$$", "$"))
+    return tuple(w for w in words if not w.startswith("-DTORCH_EXTENSION_NAME"))
+
+
+@functools.cache
+def program() -> str:
+    """The program ninja: that of the package, whatever PATH says, else the one on PATH."""
+    try:
+        import ninja
+
+        found = shutil.which("ninja", path=ninja.BIN_DIR)
+    except (ImportError, AttributeError):
+        found = None
+    found = found or shutil.which("ninja", path=settings.programs())
+    if found is None:
+        raise ToolchainError(f"building an extension needs ninja. Type `{sys.executable} -m pip install ninja`")
+    return found
+
+
+@functools.cache
+def _module() -> ModuleType:
+    try:
+        import torch.utils.cpp_extension as torchs
+    except ImportError as error:
+        raise ToolchainError(
+            f"torch.utils.cpp_extension cannot be imported: {error}. Type `{sys.executable} -m pip install setuptools`"
+        ) from error
+    if not Path(torchs.include_paths()[0]).is_dir():
+        raise ToolchainError(f"torch's C++ headers are not in {torchs.include_paths()[0]}; install torch again")
+    return torchs
