@@ -80,8 +80,6 @@ def _settle(order: Order) -> None:
     os.environ.update(order.environment.items() - here.items())
     if not order.environment.get("OMP_NUM_THREADS", "").isdigit() or int(order.environment["OMP_NUM_THREADS"]) < 2:
         os.environ["OMP_NUM_THREADS"] = str(order.threads)  # for an OpenMP that a kernel brings along
-    if order.threads != torch.get_num_threads():
-        torch.set_num_threads(order.threads)
     try:
         os.chdir(order.directory)
     except OSError:

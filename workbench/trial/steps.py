@@ -71,11 +71,11 @@ class Trial:
         try:
             call = Call(self, step)
             self.tell("begin", number, tuple(self.blocks))
-            started = time.perf_counter()
             torch.set_num_threads(self.order.threads)
+            started = time.perf_counter()
             returned = call.op(*call.args, **call.keywords)
-            torch.set_num_threads(1)  # our own looks are short: on busy cores, threads waiting for threads cost more
             seconds = time.perf_counter() - started
+            torch.set_num_threads(1)  # our own looks are short: on busy cores, threads waiting for threads cost more
             outputs = _as_tuple(returned)
             self.made.update({(number, i): value for i, value in enumerate(outputs)})
             for i, value in enumerate(outputs):
