@@ -45,6 +45,7 @@ class WorkbenchError(Exception):
         self.line = line
         self.file = file
         self.still = ""  # e.g. "rmsnorm still runs v6"; set once, by the public verb
+        self.brief = ""  # one line for a notebook that has shown the rest already
 
     def __str__(self) -> str:
         place = f"{self.file or 'cell'}, line {self.line}: " if self.line else ""
@@ -52,7 +53,7 @@ class WorkbenchError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """IPython asks for this: the message alone, since the frames of this package help nobody."""
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{type(self).__name__}: {self.brief or self}"]
 
 
 class SchemaError(WorkbenchError):

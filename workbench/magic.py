@@ -9,10 +9,12 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import display
 
 from . import cells
-from .errors import SchemaError
+from .errors import SchemaError, WorkbenchError
 from .report import Line
+from .show import words
 from .source import Source
 
+shown: list[Line] = []  # the lines of the cell that runs
 USAGE = "%%cpp TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"
 
 
@@ -32,7 +34,12 @@ class Workbench(Magics):
         target, options = parse(line)
         number = self.shell.execution_count
         text = Source(cell, "cpp", file=f"cell [{number}]", first_line=2, path=_folder(self.shell))
-        cells.run(target, text, **options)
+        shown.clear()
+        try:
+            cells.run(target, text, **options)
+        except WorkbenchError as error:
+            error.brief = brief(shown[-1]) if shown else ""
+            raise
 
 
 def parse(line: str) -> tuple[str, dict]:
@@ -66,8 +73,15 @@ def parse(line: str) -> tuple[str, dict]:
     return targets[0], options
 
 
+def brief(line: Line) -> str:
+    """What is left to say in red under a line that has said why: "v3 of rmsnorm is not installed; v2 still runs"."""
+    still = f"; {line.still} still runs" if line.still and line.still != "nothing" else ""
+    return f"v{line.version} of {words.target(line)} is not installed{still}"
+
+
 def show_line(line: Line) -> None:
     """The line under the cell, and before it what the kernel printed while it was tried."""
+    shown.append(line)
     if line.trial is not None and line.trial.printed:
         print(line.trial.printed, end="" if line.trial.printed.endswith("\n") else "\n")
         sys.stdout.flush()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from .errors import BuildError, TrialError
 from .measure import rough
 from .report import Line, Outcome, Trial
+from .show import words
 from .version import Version
 
 FAULTS = ("crash", "hang", "overrun", "mutation")  # what --force does not install
@@ -29,19 +30,31 @@ def faults(trial: Trial) -> list[Outcome]:
     return [o for o in trial.outcomes if o.status in FAULTS]
 
 
+def gravest(trial: Trial) -> Outcome | None:
+    """The outcome to tell of: the first fault, else the first that is wrong."""
+    return min(wrong(trial), key=lambda o: o.status not in FAULTS, default=None)
+
+
 def refusal(trial: Trial) -> str:
     """Why a build is not installed, in one sentence; "" if nothing speaks against it.
 
-    >>> refusal(Trial((Outcome("odd", "float32", "mismatch", detail="y: 3 of 615 elements differ"),)))
-    'differs on odd float32: y: 3 of 615 elements differ'
+    >>> refusal(Trial((Outcome("odd", "float32", "mismatch", detail="y has shape (5,), the reference's (5, 123)"),)))
+    "differs on odd float32: y has shape (5,), the reference's (5, 123)"
+
+    Of elements that differ it says how many: which they are is in the picture below, and in `detail`.
     """
-    found = wrong(trial)
-    if not found:
+    first = gravest(trial)
+    if first is None:
         return ""
-    first = min(found, key=lambda o: o.status not in FAULTS)
     where = f"{first.case} {first.dtype}".strip()
-    more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{VERBS[first.status]} on {where}: {first.detail}{more}"
+    return f"{VERBS[first.status]} on {where}: {_differing(trial, first) if first.mismatch else first.detail}"
+
+
+def _differing(trial: Trial, outcome: Outcome) -> str:
+    """How many elements differ; the output is named where there could be doubt which one is meant."""
+    name = outcome.mismatch.output
+    others = {o.mismatch.output for o in wrong(trial) if o.mismatch} - {name}
+    return (f"{name}: " if others or name.startswith("grad_") else "") + words.differing(outcome.mismatch)
 
 
 def kind(trial: Trial) -> str:
@@ -50,15 +63,17 @@ def kind(trial: Trial) -> str:
 
 
 def refusal_error(op, told: Line) -> TrialError:
-    """The error that a refused cell raises."""
-    outcome = next(iter(wrong(told.trial)), None)
+    """The error that a refused cell raises: the line's sentence, the worst element, and what still runs."""
+    outcome = gravest(told.trial)
+    worst = f"; {outcome.detail}" if outcome and outcome.mismatch and outcome.detail else ""
+    also = f" ({words.also(told)})" if words.also(told) else ""
     error = TrialError(
-        f"v{told.version} of {told.op} is not installed: it {told.refused}",
+        f"v{told.version} of {told.op} is not installed: it {told.refused}{worst}{also}",
         kind=kind(told.trial),
         case=outcome.case if outcome else "",
         report=told.trial,
     )
-    error.still = f"{op.name} {told.slot} still runs {op.still(told.slot, 'cpu')}. {told.hint}".strip()
+    error.still = f"{op.name} {told.slot} still runs {op.still(told.slot, 'cpu')}. {told.hint.replace('`', '')}".strip()
     return error
 
 
@@ -68,8 +83,6 @@ def line(op, version: Version, former: Version, seconds: float) -> Line:
     if timed:
         version = op.update(replace(version, rough_us=timed.us, rough_case=timed.case))
     same = timed is not None and former.rough_case == timed.case
-    how = f"{op.name}.versions[{version.number}](...)"
-    forced = " or --force" if refused and not faults(version.trial) else ""
     return Line(
         op=op.name,
         slot=version.slot,
@@ -86,10 +99,17 @@ def line(op, version: Version, former: Version, seconds: float) -> Line:
         former_us=former.rough_us if same else 0.0,
         refused=version.refused,
         still=op.still(version.slot, version.device),
-        hint=f"Try it anyway: {how}{forced}." if refused else "",
+        hint=_hint(op, version) if refused else "",
         notes=_notes(op, version),
         title=version.title,
     )
+
+
+def _hint(op, version: Version) -> str:
+    """How to run a refused version all the same; a backward has no call of its own."""
+    ways = [f"`{op.name}.versions[{version.number}](...)`"] if version.slot == "forward" else []
+    ways += [] if faults(version.trial) else ["`--force`"]
+    return f"Try it anyway: {' or '.join(ways)}." if ways else ""
 
 
 def _notes(op, version: Version) -> tuple[str, ...]:
@@ -99,7 +119,9 @@ def _notes(op, version: Version) -> tuple[str, ...]:
         notes.append("no cases: it is tried at its first call")
     if version.kernel.left_out:
         notes.append(f"the gradient of {', '.join(version.kernel.left_out)} comes from the reference")
-    skipped = {o.detail for o in (version.trial.outcomes if version.trial else ()) if o.status == "skip"} - {"not reached"}
+    skipped = {o.detail for o in (version.trial.outcomes if version.trial else ()) if o.status == "skip"} - {
+        "not reached"
+    }
     return (*notes, *sorted(skipped))
 
 
@@ -112,7 +134,13 @@ def uncompiled(op, slot: str, language: str, error: BuildError, seconds: float) 
         version=op.next_number(),
         installed=False,
         seconds=seconds,
-        refused=error.message.splitlines()[0],
+        refused=_first_message(error),
         still=op.still(slot, "cpu"),
         diagnostics=error.diagnostics,
     )
+
+
+def _first_message(error: BuildError) -> str:
+    """The compiler's first error as a sentence: "line 9: use of undeclared identifier 'colz'"."""
+    first = error.message.splitlines()[0]
+    return f"line {error.line}: {first}" if error.line else first

@@ -15,7 +15,7 @@ from .source import Source
 LANGUAGES = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Version:
     """Number `number` of an op; `op.versions[number]`. Number 0 is the reference.
 
@@ -45,6 +45,9 @@ class Version:
     def __call__(self, *args, **kwargs):
         """Run this version: as the op does if it is installed, else in the worker, where it can hurt nobody."""
         return self.call(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
     def __str__(self) -> str:
         state = f"refused: {self.refused}" if self.refused else "agreed" if self.trial and self.trial.ok else ""

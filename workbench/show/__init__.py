@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..report import Card, Report
 from . import html, text
 
+
 def bundle(report: Report) -> dict[str, str]:
     """The MIME bundle of a report: text, and html that needs neither a kernel nor a script.
 

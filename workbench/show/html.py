@@ -12,7 +12,7 @@ from html import escape
 
 from ..errors import Diagnostic
 from ..report import Card, Check, Line, Mismatch, Outcome, Report, Row, Trial
-from . import pattern, picture, text, words
+from . import gather, pattern, picture, text, words
 from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
 from .style import sheet
 
@@ -45,11 +45,11 @@ def line(report: Line) -> str:
         parts = [words.run_time(report, MICRO), _agreement(report.trial), escape(report.resources), _rough(report)]
         head.append(f'<span class="acc"{title}>{version}</span>')
     else:
-        still = f'; still <span class="acc">{escape(report.still)}</span>' if report.still else ""
+        still = f'{words.still(report)} <span class="acc">{escape(report.still)}</span>' if report.still else ""
         parts = [words.run_time(report, MICRO), _refusal(report) + still]
         head.append(f'<span class="bad"{title}>{version} not installed</span>')
-    sep = '<span class="sep">|</span>'
-    row = " ".join([*head, *(f"{sep} <span>{part}</span>" for part in parts if part)])
+    sep = '<span class="sep">| </span>'  # before its part, where the stylesheet hides it at the start of a row
+    row = " ".join([*head, *(f'<span class="part">{sep}{part}</span>' for part in parts if part)])
     notes = dict.fromkeys([*report.notes, *(report.trial.notes if report.trial else ())])
     below = ("" if report.installed else _why(report)) + captions(list(notes))
     return f'<div class="line"><div class="row">{row}</div>{below}</div>'
@@ -105,7 +105,7 @@ def _caption(mismatch: Mismatch, known: str) -> str:
     said = escape(pattern.caption(mismatch, TIMES, known))
     if mismatch.wrong and pattern.folded(mismatch):
         cells = words.size((len(mismatch.wrong), len(mismatch.wrong[0])), TIMES)
-        said += f'<span class="faint">; the picture has {cells} cells</span>'
+        said += f'<span class="faint">; drawn as {cells} cells</span>'
     borders = pattern.find(mismatch)
     period, noun = (borders.columns, "columns") if borders.columns else (borders.rows, "rows")
     return said + (f'<span class="faint">; dashes every {period} {noun}</span>' if period else "")
@@ -173,7 +173,7 @@ def _outcome(outcome: Outcome) -> str:
 def check(report: Check, heading: bool = True) -> str:
     """A row for each check; `heading` names the op above them, which a card has done already."""
     head = f'<div class="row"><h3>{escape(report.op)}</h3></div>' if heading else ""
-    rows = "".join(_check_row(r) for r in report.rows[:CHECK_ROWS])
+    rows = "".join(_check_row(r) for r in gather.gathered(report.rows)[:CHECK_ROWS])
     said = ", ".join(words.tally(report)) + f"; {escape(report.level)} check"
     said += f", {words.duration(report.seconds, 2, MICRO)}" if report.seconds > 0 else ""
     table = f"<table><tr><th>what</th><th>on</th><th></th></tr>{rows}</table>" if rows else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..errors import Diagnostic
 from ..report import Card, Check, HistoryRow, Line, Mismatch, Row, SlotRow, Trial
-from . import pattern, words
+from . import gather, pattern, words
 
 WIDTH = 100
 HISTORY_ROWS = 8
@@ -22,7 +22,7 @@ def line(report: Line) -> str:
     """
     head = f"{words.target(report)} {words.how(report)} v{report.version}"
     if not report.installed:
-        still = f"; still {report.still}" if report.still else ""
+        still = f"{words.still(report)} {report.still}" if report.still else ""
         parts = [f"{head} not installed", words.run_time(report), words.refusal(report) + still]
     else:
         parts = [head, words.run_time(report), agreement(report.trial), report.resources, rough(report)]
@@ -38,8 +38,8 @@ def agreement(trial: Trial | None) -> str:
         return ""
     agreed, failed, skipped = words.agreeing(trial), words.failing(trial), words.skipped(trial)
     if failed:  # installed all the same
-        some = f" ({len(failed)} of {len(trial.outcomes)})" if len(trial.outcomes) > 1 else ""
-        return f"forced: {words.failure(failed[0])}{some}"
+        does = "does" if len(failed) == 1 else "do"
+        return f"forced: {len(failed)} of {words.count(len(trial.outcomes), 'run')} {does} not agree"
     if not agreed:
         return "compared with nothing" + (f", {words.count(skipped, 'case')} skipped" if skipped else "")
     said = f"{words.runs(agreed)} {words.agree(agreed)}"
@@ -129,9 +129,10 @@ def check(report: Check) -> str:
     head = [f"{report.op} {report.level} check", ", ".join(words.tally(report))]
     if report.seconds > 0:
         head.append(words.duration(report.seconds))
-    names = min(max((len(r.check) for r in report.rows), default=0), 28)
-    cases = min(max((len(r.case) for r in report.rows), default=0), 28)
-    return "\n".join([" | ".join(head), *(part for r in report.rows for part in _check_row(r, names, cases))])
+    rows = gather.gathered(report.rows)
+    names = min(max((len(r.check) for r in rows), default=0), 28)
+    cases = min(max((len(r.case) for r in rows), default=0), 28)
+    return "\n".join([" | ".join(head), *(part for r in rows for part in _check_row(r, names, cases))])
 
 
 def _check_row(row: Row, names: int, cases: int) -> list[str]:

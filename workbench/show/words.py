@@ -188,6 +188,11 @@ def refusal(line: Line) -> str:
     return failure(failed[0]) if failed else "no reason was given"
 
 
+def still(line: Line) -> str:
+    """What joins a refusal to what still runs; a compiler's question keeps its mark."""
+    return " Still" if refusal(line).endswith(("?", "!")) else "; still"
+
+
 def diagnostics(line: Line) -> tuple:
     """What a compiler said, first error first; () for a line that was not refused by one."""
     return tuple(getattr(line, "diagnostics", ()))
