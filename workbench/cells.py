@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from . import directives, install, source, verdict
+from . import install, tiers, verdict
 from .define import define, find, forget
 from .errors import BuildError, SchemaError
 from .op import Op
@@ -60,19 +60,29 @@ def run(
     names = _case_names(cases)
     with install.keeping(op, slot):
         made = op if op is not None else _new(text, qualname, slot, entry)
-        started = time.perf_counter()
-        try:
-            line = install.cell(made, text, slot, force=force, cases=names, function=entry)
-        except BaseException as error:
-            if isinstance(error, BuildError):
-                _tell(made, verdict.uncompiled(made, slot, text.language, error, time.perf_counter() - started))
-            if op is None:
-                forget(made)
-            raise
-    _tell(made, line)
+        line = _build(made, text, slot, force, names, entry, is_new=op is None)
+        if line.installed and slot == "forward" and tiers.has_backward(text):
+            line = _build(made, text, "backward", force, names, "")
     if not line.installed:
         raise verdict.refusal_error(made, line)
     return made
+
+
+def _build(
+    op: Op, text: Source, slot: str, force: bool, cases: list[str] | None, entry: str, *, is_new: bool = False
+) -> Line:
+    """One slot, and its line; an op whose first cell did not get so far is gone again."""
+    started = time.perf_counter()
+    try:
+        line = install.cell(op, text, slot, force=force, cases=cases, function=entry)
+    except BaseException as error:
+        if isinstance(error, BuildError):
+            _tell(op, verdict.uncompiled(op, slot, text.language, error, time.perf_counter() - started))
+        if is_new:
+            forget(op)
+        raise
+    _tell(op, line)
+    return line
 
 
 def _tell(op: Op, line: Line) -> None:
@@ -85,8 +95,7 @@ def _new(text: Source, qualname: str, slot: str, entry: str) -> Op:
     """An op for a name that none bears, its schema read from the function's signature."""
     if slot != "forward":
         raise SchemaError(f"there is no op {qualname} whose {slot} this could be; define it with wb.op first")
-    found = source.functions(text.text, text.language, text.first_line)
-    return define(Definition(directives.infer_schema(text, found, qualname, function=entry)))
+    return define(Definition(tiers.infer_schema(text, qualname, entry)))
 
 
 def _case_names(cases: str | list[str] | None) -> list[str] | None:

@@ -85,7 +85,7 @@ def build(op, kernel: Kernel, cases: Sequence[Case]) -> tuple[list[Case], list[O
     other = backward if kernel.slot == "forward" else forward
     if other is not None:
         for c in tried:
-            other.form(dtypes_for(op, other, evidence(op, c, other.slot, other)))
+            other.build([dtypes_for(op, other, evidence(op, c, other.slot, other))])
     return tried, refusals
 
 

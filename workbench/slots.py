@@ -60,9 +60,9 @@ def settle(op) -> None:
 
     had = op.definition.saved_fake is not None
     op.definition.saved_fake = None
-    if declaration is not None and schema.saves:
+    if declaration is not None and declaration.saved:
         op.definition.saved_fake = lambda args, kwargs: [derived(args, kwargs)[n] for n in schema.saves]
-    if op.reference is None and op.definition.fake is None and declaration is not None:
+    if op.reference is None and op.definition.fake is None and declaration is not None and declaration.allocations:
         op.definition.derived_fake = lambda *a, **k: _outputs_of(schema, derived(a, k))
         op.changed()
     version = op.runs("backward", "cpu")
@@ -98,9 +98,10 @@ def _arrived(op, version: Version, dtypes: dict) -> str | None:
     kernel: Kernel = version.kernel
     untried, forced = not version.trial.outcomes, not version.trial.ok
     try:
-        kernel.form(dtypes)
-        floats = {n: d for n, d in dtypes.items() if d is not None and d.is_floating_point and op.schema.argument(n)}
-        cases = [c.cast(floats) for c in _one_dtype(op.case_list())]
+        (no_form,) = kernel.build([dtypes])
+        if no_form is not None:
+            raise no_form
+        cases = [_in_dtypes(op, c, dtypes) for c in _one_dtype(op.case_list())]
         trial = examine.examine(op, kernel, [] if untried else cases)
         refusal = verdict.refusal(trial)
         if refusal and (verdict.faults(trial) or not forced):
@@ -119,6 +120,24 @@ def _one_dtype(cases: Sequence[Case]) -> list[Case]:
     return list({c.name: c for c in reversed(cases)}.values())[::-1]
 
 
+def _in_dtypes(op, case: Case, dtypes: dict) -> Case:
+    """The case with its tensors in the dtypes that arrived: integers for floats, too."""
+    schema = op.schema
+    arrived = {n: d for n, d in dtypes.items() if d is not None and schema.argument(n)}
+    cast = case.cast({n: d for n, d in arrived.items() if d.is_floating_point})
+
+    def recipe() -> tuple[tuple, dict]:
+        bound = cast.bound(schema)
+        for n, d in arrived.items():
+            if bound[n] is not None and bound[n].dtype != d:
+                bound[n] = (bound[n] * 8 if bound[n].is_floating_point() else bound[n]).to(d)
+        args, keywords = op.definition.split(list(bound.values()))
+        return tuple(args), keywords
+
+    same = all(t is None or t.dtype == d for t, d in ((cast.bound(schema)[n], d) for n, d in arrived.items()))
+    return cast if same else replace(cast, recipe=recipe, dtype=None)
+
+
 def _shown(dtypes: dict) -> str:
     return ", ".join(f"{n} {str(d).removeprefix('torch.')}" for n, d in dtypes.items() if d is not None)
 
@@ -128,7 +147,7 @@ def put_when_called(op, version: Version) -> None:
     key = (version.slot, version.device)
     former = op.runs(*key)
     if former.number:
-        former.kernel.remove()
+        _take_out(op, former.kernel)
     op.fill(key, replace(version, kernel=Waiting(op, version)))
     op.slots[key].kernel.install(op)
 

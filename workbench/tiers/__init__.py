@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from ..schema import Schema
+from .. import directives
+from ..schema import Schema, split_name
 from ..source import Source, functions
+from . import signature
 from .base import Kernel
 from .choose import Tier, tier
-from .host import HostKernel
+from .host import HostKernel, entry
 from .raw import RawKernel
 
 
@@ -21,6 +23,21 @@ def kernel(
     if tier(source, found).name == "host":
         return HostKernel(source, schema, slot, found, function=function, floating=floating)
     return RawKernel(source, schema, slot, found, function=function)
+
+
+def has_backward(source: Source) -> bool:
+    """Does a forward's cell hold the backward too? Host and full cells may."""
+    found = functions(source.text, source.language, source.first_line)
+    return any(f.name == "backward" for f in found) and tier(source, found).name != "raw"
+
+
+def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
+    """The schema of an op that no one has defined yet, from the signature of the cell's function."""
+    found = functions(source.text, source.language, source.first_line)
+    if tier(source, found).name == "raw":
+        return directives.infer_schema(source, found, qualname, function=function)
+    made = Schema(*split_name(qualname), (), (), ())
+    return signature.infer(entry(found, made, "forward", function, source), qualname)
 
 
 __all__ = ["HostKernel", "Kernel", "RawKernel", "Tier", "kernel", "tier"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ import torch
 from .. import directives
 from ..build import body, cpp, host, launcher, native, store
 from ..build.result import Build
-from ..directives import Allocate, Let
+from ..directives import Allocate, Require, Tune
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
@@ -66,29 +67,38 @@ class HostKernel(Kernel):
         floating: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.function = entry(found, schema, slot, function, source)
-        declaration = directives.parse(source, schema, entry=slot)
+        shared = slot == "backward" and any(f.name == schema.name for f in found)
+        declaration = directives.parse(_flags_alone(source) if shared else source, schema, entry=slot)
         super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)))
         self.because = f"Tensor in the signature of {self.function.name}"
         self._floating = tuple(a.name for a in schema.tensors) if floating is None else tuple(floating)
         self._build: Build | None = None
         self._launcher_build: Build | None = None
         self._loaded: Loaded | native.Launcher | None = None
-        self._launched = any(isinstance(s, Allocate) for s in declaration.statements)
+        # A void function has its outputs made by directives; for others these only describe what is saved.
+        self._launched = self.function.returns.strip() == "void" and bool(declaration.allocations)
         self._check_directives()
 
     def _check_directives(self) -> None:
-        if self._launched and self.function.returns.strip() != "void":
-            line = next(s.line for s in self.declaration.statements if isinstance(s, Allocate))
+        """A function that makes its own results leaves little to say: names, flags, and the shape of what it saves."""
+        if self._launched:
+            return
+        saves = self.schema.saves if self.slot == "forward" else ()
+        for s in self.declaration.statements:
+            if isinstance(s, Require | Tune):
+                raise SchemaError("a function on Tensor checks with STD_TORCH_CHECK; 'require' and 'tune' are for raw cells",
+                                  line=s.line)  # fmt: skip
+            if isinstance(s, Allocate) and s.name not in saves:
+                raise SchemaError(
+                    f"{self.function.name} returns its results, so no directive makes {s.name}; return void, or leave it out",
+                    line=s.line,
+                )
+        missing = [n for n in saves if n not in self.declaration.saved]
+        if missing:
             raise SchemaError(
-                f"{self.function.name} returns its results, so no directive may make them; return void, or leave them out",
-                line=line,
-            )
-        loose = [s for s in self.declaration.statements if not (isinstance(s, Let) and s.name in self.declaration.aliases)]
-        if not self._launched and loose:
-            raise SchemaError(
-                f"{self.function.name} makes its own results: beside 'flags' its directives can only rename arguments "
-                "('epsilon = eps')",
-                line=loose[0].line,
+                f"{self.function.name} returns {missing[0]} for backward; say what it is, for the fake: "
+                f"'//! {missing[0]} = empty(sizes, dtype=...)'",
+                line=self.function.line,
             )
 
     # ------------------------------------------------------------ what it takes
@@ -168,6 +178,12 @@ class HostKernel(Kernel):
     def remove(self) -> None:
         if self._loaded is not None:
             self._loaded.unregister()
+
+
+def _flags_alone(source: Source) -> Source:
+    """The directives of a cell that holds the forward too are the forward's, but for its flags."""
+    lines = [("" if re.match(r"\s*//! (?!flags\b)", line) else line) for line in source.text.splitlines()]
+    return replace(source, text="\n".join(lines))
 
 
 def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:

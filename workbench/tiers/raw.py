@@ -38,6 +38,9 @@ class RawKernel(Kernel):
     tier = "raw"
 
     def __init__(self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = "") -> None:
+        if not found:
+            wanted = function or ("backward" if slot == "backward" else schema.name)
+            raise SchemaError(f"the cell defines no function; write 'void {wanted}(...)'", line=source.first_line)
         super().__init__(source, schema, slot, directives.parse(source, schema, entry=slot, functions=found, function=function))
         self.launcher_build: Build | None = None
         self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
