@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..report import Row
 from . import words
 
-SHARE = re.compile(r"\berror (under 0\.01|\d[\d.e+-]*)(?= of what is allowed)")
+SHARE = re.compile(r"\berror (under 0\.01|\d[\d.e+-]*) of what is allowed")
 DTYPE = re.compile(r"(?:^| )((?:b?float|u?int|complex)\d+\w*|bool)$")
 
 
@@ -33,10 +33,9 @@ def _one(rows: list[Row]) -> Row:
     if len(rows) == 1:
         return rows[0]
     worst = max(rows, key=_share)
-    detail = SHARE.sub(lambda said: f"largest {said[0]}", worst.detail)
-    if detail != worst.detail:
-        case, dtype = _split(worst.case)
-        detail += f" ({f'{case} {words.dtype(dtype)}'.strip()})"
+    case, dtype = _split(worst.case)
+    where = f"{case} {words.dtype(dtype)}".strip()
+    detail = SHARE.sub(lambda said: f"largest {said[0]} ({where})", worst.detail)
     return replace(worst, case=_cases(rows), detail=detail)
 
 

@@ -49,7 +49,12 @@ def line(report: Line) -> str:
         parts = [words.run_time(report, MICRO), _refusal(report) + still]
         head.append(f'<span class="bad"{title}>{version} not installed</span>')
     sep = '<span class="sep">| </span>'  # before its part, where the stylesheet hides it at the start of a row
-    row = " ".join([*head, *(f'<span class="part">{sep}{part}</span>' for part in parts if part)])
+    row = " ".join(
+        [
+            f'<span class="head">{" ".join(head)}</span>',
+            *(f'<span class="part">{sep}{part}</span>' for part in parts if part),
+        ]
+    )
     notes = dict.fromkeys([*report.notes, *(report.trial.notes if report.trial else ())])
     below = ("" if report.installed else _why(report)) + captions(list(notes))
     return f'<div class="line"><div class="row">{row}</div>{below}</div>'
