@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
@@ -11,6 +12,7 @@ from .errors import SchemaError
 from .op import Op
 from .reference import Definition
 
+_warmed = False
 _ops: dict[str, Op] = {}
 ops: Mapping[str, Op] = MappingProxyType(_ops)
 
@@ -52,11 +54,22 @@ def op(
     return decorate
 
 
-def define(definition: Definition, doc: str = "") -> Op:
-    """The op of that name, new or made again in place."""
-    from .trial import worker  # the first op is when the worker is worth its start
+def _warm() -> None:
+    """The first op is when the worker and the precompiled headers are worth their start; nothing is waited for."""
+    from .trial import worker
 
     worker().warm()
+    global _warmed
+    if not _warmed:
+        _warmed = True
+        from .build import headers
+
+        threading.Thread(target=headers.prepare, name="workbench-prepare", daemon=True).start()
+
+
+def define(definition: Definition, doc: str = "") -> Op:
+    """The op of that name, new or made again in place."""
+    _warm()
     known = _ops.get(definition.schema.qualname)
     if known is not None:
         known.redefine(definition, doc)
