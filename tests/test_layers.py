@@ -19,7 +19,7 @@ PACKAGE = ROOT / "workbench"
 FLOORS = (
     ("errors",),
     ("settings", "annotations", "defaults", "schema", "source", "report"),
-    ("inputs", "case", "version", "directives", "entry", "reference", "toolchain"),
+    ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain"),
     ("build",),
     ("trial",),
     ("register", "traces", "gradient", "pullback", "batching", "kernel"),

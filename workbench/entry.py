@@ -27,7 +27,7 @@ def {name}(__self, {parameters}):
 
 AUTOGRAD = """\
 def {name}(__keyset, {parameters}):
-    if __dual._current_level >= 0 or __grad_enabled() and ({wants}):
+    if __dual._current_level >= 0 or __modes() and __forward_mode() or __grad_enabled() and ({wants}):
         return __differentiable(__keyset, [{values}])
     return __redispatch(__keyset & __after_autograd, {arguments})
 """

@@ -9,28 +9,32 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import torch
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from .errors import SchemaError
-from .pullback import cut, differentiable_type, gradient_flags, is_absent, pulled_back, refill, refuse_random
+from .holes import hollow, opened, refill
+from .pullback import cut, differentiable_type, gradient_flags, is_absent, pulled_back, refuse_random
 from .reference import Definition, flat
 from .schema import Schema
 
 
 class _Forward(_SingleLevelFunction):
-    """The node of `ns::name`. Single level: the dispatcher has taken care of functorch's levels before it gets here."""
+    """The node of `ns::name`. Single level: the dispatcher has taken care of functorch's levels before it gets here.
+
+    What a mutating op writes to are clones here, which come out as results: `differentiable` copies them back.
+    """
 
     @staticmethod
     def forward(ctx, op, keyset, values, *tensors):
         definition: Definition = op.definition
         schema = definition.schema
-        args, kwargs = definition.split(values)
-        before = values  # what backward sees of a mutated argument is its value from before
+        written = values
         if schema.mutated:
-            before = [_clone(v) if a.mutated else v for v, a in zip(values, schema.arguments, strict=True)]
+            written = [_clone(v) if a.mutated else v for v, a in zip(values, schema.arguments, strict=True)]
+        args, kwargs = definition.split(written)
         if schema.saves:
             results = op.forward_op(*args, **kwargs)
             results = list(results) if isinstance(results, (tuple, list)) else [results]
@@ -40,42 +44,33 @@ class _Forward(_SingleLevelFunction):
             outputs = [] if results is None else list(results) if len(schema.outputs) > 1 else [results]
             saved = []
         refuse_random(definition, values)
-        ctx.op, ctx.values, ctx.outputs_are_lists = op, before, [isinstance(o, (list, tuple)) for o in outputs]
+        mutated = [v for v, a in zip(written, schema.arguments, strict=True) if a.mutated] if schema.mutated else []
+        outputs = [o for o in outputs if isinstance(o, (torch.Tensor, list, tuple))]
+        ctx.op, ctx.values, ctx.outputs, ctx.results = op, hollow(values), hollow(outputs), hollow(mutated + outputs)
         ctx.set_materialize_grads(False)
-        mutated = _mutated(schema, values)
-        if mutated:
-            ctx.mark_dirty(*mutated)
-        results_flat = mutated + flat(outputs)
-        ctx.counts = [len(o) if isinstance(o, (list, tuple)) else 1 for o in outputs]
-        ctx.mark_non_differentiable(
-            *(
-                t
-                for t, f in zip(results_flat, gradient_flags(definition, before, len(results_flat)), strict=True)
-                if not f
-            )
-        )
-        _save(ctx, before, outputs, saved)
-        return tuple(results_flat)
+        gave = flat(outputs)
+        found = flat(mutated) + gave
+        flags = gradient_flags(definition, values, len(found))
+        if not all(flags):
+            ctx.mark_non_differentiable(*(t for t, f in zip(found, flags, strict=True) if not f))
+        ctx.spans = (len(tensors), len(gave))
+        # Through save_for_backward, so that hooks, version checks and double backward see them.
+        ctx.save_for_backward(*tensors, *gave, *saved)
+        return tuple(found)
 
     @staticmethod
     def backward(ctx, *grads):
-        op = ctx.op
-        schema = op.definition.schema
-        values, outputs, saved = _restore(ctx)
-        incoming = _group(list(grads), ctx.counts, schema, values)
-        results = op.backward_op(*incoming, *values, *outputs, *saved)
-        results = [results] if len(schema.tensors) == 1 else list(results)
-        found = iter(results)
-        flat_grads: list = []
-        for value, a in zip(values, schema.arguments, strict=True):
-            if a.is_tensor_list:
-                flat_grads.extend(next(found))
-            elif a.is_tensor:
-                gradient = next(found)
-                if value is not None:
-                    flat_grads.append(gradient)
+        op, schema, tensors = ctx.op, ctx.op.definition.schema, ctx.saved_tensors
+        given, gave = ctx.spans
+        values = refill(ctx.values, tensors[:given])
+        outputs = refill(ctx.outputs, tensors[given : given + gave])
+        incoming = refill(ctx.results, grads)
+        results = op.backward_op(*incoming, *values, *outputs, *tensors[given + gave :])
+        results = [results] if len(schema.tensors) == 1 else results
+        owners = [v for v, a in zip(values, schema.arguments, strict=True) if a.is_tensor or a.is_tensor_list]
+        gradients = [g for g, v in zip(opened(results), opened(owners), strict=True) if v is not None]
         wanted = ctx.needs_input_grad[3:]
-        kept = [g if w and not is_absent(g) else None for g, w in zip(flat_grads, wanted, strict=True)]
+        kept = [g if w and not is_absent(g) else None for g, w in zip(gradients, wanted, strict=True)]
         return (None, None, None, *kept)
 
 
@@ -86,55 +81,9 @@ def _mutated(schema: Schema, values: Sequence) -> list[torch.Tensor]:
 
 
 def _clone(value: object) -> object:
-    return [t.clone() for t in value] if isinstance(value, (list, tuple)) else value.clone()
-
-
-def _save(ctx, values: Sequence, outputs: Sequence, saved: Sequence) -> None:
-    """Tensors through `save_for_backward`, so that hooks, version checks and double backward see them."""
-    tensors = flat(values)
-    ctx.shape = [
-        len(v) if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor) else isinstance(v, torch.Tensor)
-        for v in values
-    ]
-    ctx.values = [None if isinstance(v, torch.Tensor) else v for v in values]
-    ctx.spans = (len(tensors), len(flat(outputs)))
-    ctx.save_for_backward(*tensors, *flat(outputs), *saved)
-
-
-def _restore(ctx) -> tuple[list, list, list]:
-    tensors = list(ctx.saved_tensors)
-    given, gave = ctx.spans
-    inputs, outputs, saved = tensors[:given], tensors[given : given + gave], tensors[given + gave :]
-    values, position = [], 0
-    for shape, value in zip(ctx.shape, ctx.values, strict=True):
-        if shape is True:
-            values.append(inputs[position])
-            position += 1
-        elif shape is False:
-            values.append(value)
-        else:
-            values.append(inputs[position : position + shape])
-            position += shape
-    grouped, position = [], 0
-    for count, is_list in zip(ctx.counts, ctx.outputs_are_lists, strict=True):
-        grouped.append(outputs[position : position + count] if is_list else outputs[position])
-        position += count
-    return values, grouped, saved
-
-
-def _group(grads: list, counts: Sequence[int], schema: Schema, values: Sequence) -> list:
-    """Flat gradients as the backward op takes them: a list where the output or mutated argument is one."""
-    sizes = [
-        (len(v), True) if a.is_tensor_list else (1, False)
-        for v, a in zip(values, schema.arguments, strict=True)
-        if a.mutated
-    ]
-    sizes += [(c, t.endswith("[]")) for c, t in zip(counts, schema.output_types, strict=True)]
-    grouped, position = [], 0
-    for count, is_list in sizes:
-        grouped.append(grads[position : position + count] if is_list else grads[position])
-        position += count
-    return grouped
+    if isinstance(value, (list, tuple)):
+        return [_clone(t) for t in value]
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def differentiable(op) -> Callable:
@@ -142,22 +91,33 @@ def differentiable(op) -> Callable:
 
     def call(keyset, values: list):
         definition: Definition = op.definition
-        if forward_ad._current_level >= 0:
+        schema, tensors = definition.schema, flat(values)
+        if forward_mode():
             return _under_forward_ad(definition, values)
-        for t in _mutated(definition.schema, values):
-            if t.requires_grad and t.is_leaf:  # torch's own check comes after the forward has written
-                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        mutated = _mutated(schema, values)
+        if mutated:  # what backward sees of a mutated argument is its value from before
+            values = [_clone(v) if a.mutated else v for v, a in zip(values, schema.arguments, strict=True)]
+            tensors = flat(values)
         with enable_single_level_autograd_function() if peek_interpreter_stack() else nullcontext():
-            results = _Forward.apply(op, keyset, values, *flat(values))
-        schema = definition.schema
+            results = _Forward.apply(op, keyset, values, *tensors)
+        for t, written in zip(mutated, results, strict=False):
+            t.copy_(written)  # torch's own rules for leaves, views and versions hold, before anything is written
         if not schema.outputs:
             return None
-        results = results[len(_mutated(schema, values)) :]
+        results = results[len(mutated) :]
         if all(t == "Tensor" for t in schema.output_types):
             return results[0] if len(schema.outputs) == 1 else tuple(results)
         return _regroup(results, definition, values)
 
     return call
+
+
+def forward_mode() -> bool:
+    """Is forward-mode AD on: a dual level, torch.func.jvp, or that in a graph which is being traced?"""
+    if forward_ad._current_level >= 0:
+        return True
+    top = peek_interpreter_stack()
+    return top is not None and top.key() == TransformType.Jvp
 
 
 def _regroup(results: Sequence, definition: Definition, values: Sequence) -> object:
@@ -190,33 +150,30 @@ class _Backward(_SingleLevelFunction):
 
     @staticmethod
     def forward(ctx, op, keyset, arguments, *tensors):
-        ctx.op, ctx.arguments = op, [None if isinstance(a, torch.Tensor) else a for a in arguments]
-        ctx.is_tensor = [isinstance(a, torch.Tensor) for a in arguments]
+        ctx.op, ctx.arguments = op, hollow(arguments)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         results = op.backward_op.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
-        ctx.results = [results] if isinstance(results, torch.Tensor) else results
-        flat_results = flat(ctx.results)
-        ctx.mark_non_differentiable(*[r for r in flat_results if is_absent(r)])
-        ctx.results = None
-        return tuple(flat_results)
+        found = flat([results] if isinstance(results, torch.Tensor) else results)
+        ctx.kept = [not is_absent(r) for r in found]
+        ctx.mark_non_differentiable(*[r for r, kept in zip(found, ctx.kept, strict=True) if not kept])
+        return tuple(found)
 
     @staticmethod
     def backward(ctx, *grads):
         definition = ctx.op.definition
         tensors = list(ctx.saved_tensors)
         loose = [i for i, t in enumerate(tensors) if differentiable_type(t)]
-        # refill keeps lists and scalars; a placeholder marks where a single tensor stood.
-        template = [tensors[0] if single else a for single, a in zip(ctx.is_tensor, ctx.arguments, strict=True)]
 
         def function(*moving):
             placed = list(tensors)
             for i, t in zip(loose, moving, strict=True):
                 placed[i] = t
-            out = pulled_back(definition, refill(template, placed))
-            return tuple(flat([out] if isinstance(out, torch.Tensor) else out))
+            out = pulled_back(definition, refill(ctx.arguments, placed))
+            return tuple(g for g in flat([out] if isinstance(out, torch.Tensor) else out) if not is_absent(g))
 
         results, pull = torch.func.vjp(function, *[tensors[i] for i in loose])
+        grads = [g for g, kept in zip(grads, ctx.kept, strict=True) if kept]
         found = pull(tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, results, strict=True)))
         placed: list = [None] * len(tensors)
         for i, g in zip(loose, found, strict=True):
@@ -229,7 +186,7 @@ def differentiable_backward(op) -> Callable:
 
     def call(keyset, *arguments):
         tensors = flat(list(arguments))
-        if forward_ad._current_level >= 0:
+        if forward_mode():
             return pulled_back(op.definition, arguments)
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             with enable_single_level_autograd_function():

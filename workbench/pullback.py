@@ -9,13 +9,14 @@ The autograd nodes that call it are in `gradient`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from .errors import SchemaError
+from .holes import refill
 from .reference import Definition, flat, storage
 from .schema import Schema
 
@@ -105,7 +106,9 @@ def pulled_back(definition: Definition, arguments: Sequence) -> object:
     """The gradients of the inputs for `ns::name_backward(*arguments)`, one per tensor argument."""
     schema = definition.schema
     incoming, values, outputs, saved = cut(schema, arguments)
-    if definition.backward is not None:
+    if not flat(incoming):
+        gradients = [None] * len(flat(values))  # nothing comes in: nothing goes out
+    elif definition.backward is not None:
         gradients = _from_user(definition, incoming, values, outputs, saved)
     elif definition.reference is None:
         raise SchemaError(
@@ -115,13 +118,15 @@ def pulled_back(definition: Definition, arguments: Sequence) -> object:
     else:
         refuse_random(definition, values)
         gradients = _from_reference(definition, incoming, values)
-    results, used = [], set()
+    used: set[int] = set()
     found = iter(gradients)
-    for value, a in zip(values, schema.arguments, strict=True):
-        if a.is_tensor_list:
-            results.append([_laid_out(next(found), v, arguments, used) for v in value])
-        elif a.is_tensor:
-            results.append(_laid_out(next(found) if value is not None else None, value, arguments, used))
+    results = [
+        [_laid_out(found, v, arguments, used) for v in value]
+        if a.is_tensor_list
+        else _laid_out(found, value, arguments, used)
+        for value, a in zip(values, schema.arguments, strict=True)
+        if a.is_tensor or a.is_tensor_list
+    ]
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -179,19 +184,6 @@ def _shapes_of(definition: Definition, values: list, count: int, results: Sequen
         return list(definition.inline(values))
 
 
-def refill(values: Sequence, tensors: Sequence) -> list:
-    """`values` with its tensors replaced, in order."""
-    source = iter(tensors)
-    return [
-        next(source)
-        if isinstance(v, torch.Tensor)
-        else [next(source) if isinstance(t, torch.Tensor) else t for t in v]
-        if isinstance(v, (list, tuple))
-        else v
-        for v in values
-    ]
-
-
 def _from_user(definition: Definition, incoming, values, outputs, saved) -> list:
     """`@op.backward` takes what it names and returns gradients in the order of the floating tensor arguments."""
     schema = definition.schema
@@ -204,15 +196,19 @@ def _from_user(definition: Definition, incoming, values, outputs, saved) -> list
     out = definition.backward(*[given[n] for n in names])
     out = list(out) if isinstance(out, (tuple, list)) else [out]
     moving = [v for v, a in zip(values, schema.arguments, strict=True) if _moves(v, a)]
+    if len(moving) == 1 and isinstance(moving[0], (list, tuple)) and not (out and isinstance(out[0], (list, tuple))):
+        out = [out]  # the gradients of the only argument, which is a list
     if len(out) != len(moving):
         raise SchemaError(
-            f"{schema.qualname}: backward returned {len(out)} gradients, the floating-point tensor arguments are {len(moving)}"
+            f"{schema.qualname}: backward returned {len(out)} gradients, the floating-point tensor arguments are "
+            f"{len(moving)}"
         )
     source = iter(out)
     placed: list = []
     for v, a in zip(values, schema.arguments, strict=True):
         if a.is_tensor_list:
-            placed.extend(next(source) if _moves(v, a) else [None] * len(v))
+            grads = next(source) if _moves(v, a) else [None] * len(v)
+            placed.extend(g for g, t in zip(grads, v, strict=True) if t is not None)
         elif a.is_tensor and v is not None:
             placed.append(next(source) if _moves(v, a) else None)
     return placed
@@ -224,12 +220,15 @@ def _moves(value: object, argument) -> bool:
     return argument.is_tensor and differentiable_type(value)
 
 
-def _laid_out(gradient, argument, arguments: Sequence, used: set) -> torch.Tensor:
-    """A gradient in the layout of its argument, sharing storage with nothing: what the fake promises."""
+def _laid_out(found: Iterator, argument, arguments: Sequence, used: set) -> torch.Tensor:
+    """The next gradient in the layout of its argument, sharing storage with nothing: what the fake promises."""
     if argument is None:
         return absent(flat(list(arguments))[0].device)
-    if gradient is None:
+    gradient = next(found)
+    if not differentiable_type(argument):
         return absent(argument.device)
+    if gradient is None:
+        return torch.zeros_like(argument)
     if torch._C._functorch.is_functorch_wrapped_tensor(gradient):
         return gradient  # inside a transform nothing is handed to the dispatcher, so nothing can alias
     if not used:

@@ -14,7 +14,7 @@ import torch
 from torch.library import Library
 
 from . import gradient, pullback
-from .batching import batched
+from .batching import batched, batched_backward
 from .entry import autograd_text, compiled, entry_text
 from .errors import SchemaError
 from .reference import Definition, flat
@@ -99,14 +99,18 @@ class Registration:
             if schema.mutated:
                 library.impl(name, _bumps_versions(schema, self._overload(name)), "ADInplaceOrView", with_keyset=True)
         library.impl(f"{schema.name}_forward", torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_vmap(schema.qualname, batched(definition, self.public_op), lib=library)
+        library.impl(schema.name, batched(definition, self.public_op), "FuncTorchBatched", with_keyset=True)
 
     def _overload(self, name: str) -> torch._ops.OpOverload:
         return getattr(getattr(torch.ops, self.schema.namespace), name).default
 
     def _implement_gradient(self, op: object) -> None:
         schema, library = self.schema, self._library
-        names = {"differentiable": gradient.differentiable(op), "redispatch": self.public_op.redispatch}
+        names = {
+            "differentiable": gradient.differentiable(op),
+            "redispatch": self.public_op.redispatch,
+            "forward_mode": gradient.forward_mode,
+        }
         library.impl(schema.name, compiled(autograd_text(schema), schema, names), "Autograd", with_keyset=True)
         backward = f"{schema.name}_backward"
         library.impl(backward, pullback.default_backward(op), "CompositeExplicitAutograd")
@@ -114,6 +118,7 @@ class Registration:
             f"{schema.namespace}::{backward}", pullback.fake_backward(self.definition), lib=library
         )
         library.impl(backward, gradient.differentiable_backward(op), "Autograd", with_keyset=True)
+        library.impl(backward, batched_backward(self.backward_op), "FuncTorchBatched", with_keyset=True)
 
     # ------------------------------------------------------------ layouts
 

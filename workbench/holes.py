@@ -1,0 +1,32 @@
+"""Lists of arguments with the tensors taken out and put back: what a graph node may keep, and what a vjp varies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+class _Hole:
+    """Where a tensor was, in a list of arguments that must not keep its tensors alive."""
+
+
+HOLE = _Hole()
+
+
+def hollow(values: Sequence) -> list:
+    """`values` without their tensors, for `refill`."""
+    hole = lambda v: HOLE if isinstance(v, torch.Tensor) else v  # noqa: E731
+    return [[hole(t) for t in v] if isinstance(v, (list, tuple)) else hole(v) for v in values]
+
+
+def refill(values: Sequence, tensors: Sequence) -> list:
+    """`values` with its tensors (or holes) replaced, in order."""
+    source = iter(tensors)
+    place = lambda v: next(source) if v is HOLE or isinstance(v, torch.Tensor) else v  # noqa: E731
+    return [[place(t) for t in v] if isinstance(v, (list, tuple)) else place(v) for v in values]
+
+
+def opened(values: Sequence) -> list:
+    """`values` with its lists opened: one entry for each tensor or None of tensor arguments."""
+    return [t for v in values for t in (v if isinstance(v, (list, tuple)) else [v])]
