@@ -1,7 +1,7 @@
 from workbench.report import Check, Row
 from workbench.show import gather, text
 
-SAID = "values agree, error {} of what is allowed"
+SAID = "values agree, error {} of what is allowed; nothing else was tried"
 
 
 def agreement(case, share, status="pass"):
@@ -17,7 +17,7 @@ def test_what_passed_alike_is_told_once_with_the_largest_error():
             "agreement",
             "2 cases x 2 dtypes",
             "pass",
-            "values agree, largest error 0.25 of what is allowed (one row bf16)",
+            "values agree, largest error 0.25 of what is allowed (one row bf16); nothing else was tried",
         )
     ]
     assert [r.case for r in gather.gathered(rows[:2])] == ["4x128, 2 dtypes"]
@@ -27,7 +27,7 @@ def test_what_passed_alike_is_told_once_with_the_largest_error():
 
 def test_cases_without_dtypes_are_counted():
     [row] = gather.gathered([agreement("a", "0.5"), agreement("b", "2e-05")])
-    assert row.case == "2 runs" and row.detail == "values agree, largest error 0.5 of what is allowed (a)"
+    assert row.case == "2 runs" and row.detail == "values agree, largest error 0.5 of what is allowed (a); nothing else was tried"
 
 
 def test_what_says_something_else_keeps_its_row():
