@@ -348,11 +348,11 @@ def test_a_cache_that_cannot_be_made_is_replaced_by_a_temporary_one(monkeypatch,
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "file" / "cache"))
     first = cache.build(KEY, maker()[0])
     note = first.diagnostics[-1]
-    assert (note.severity, note.file) == ("note", str(tmp_path / "file" / "cache"))
+    assert (note.severity, note.file) == ("warning", str(tmp_path / "file" / "cache"))
     assert "the cache cannot be written to (Not a directory" in note.message and "Set WORKBENCH_CACHE" in note.message
     assert Path(first.path).read_bytes() == b"code" and str(tmp_path) not in first.path
     again = cache.build(KEY, maker()[0])
-    assert again.cached and again.diagnostics == ()
+    assert again.cached and again.diagnostics == (note,)
 
 
 def test_a_disk_that_is_full_is_left_for_a_temporary_folder(fresh_cache):

@@ -18,7 +18,7 @@ from .result import Build, Made
 from .store import LIMIT_BYTES, Store, Unwritable
 
 _stores: dict[tuple[Path, str], Store] = {}
-_instead: dict[Path, Path] = {}  # a cache folder that cannot be written to, and the temporary one used for it
+_instead: dict[Path, tuple[Path, Diagnostic]] = {}  # a cache that cannot be written to: the folder in its place, a note
 _mutex = threading.Lock()
 
 
@@ -37,7 +37,7 @@ def _store(root: Path, shelf: str, limit_bytes: int = LIMIT_BYTES, verify: bool 
 
 def build(key: str, make: Callable[[Path], Made], labels: tuple[str, ...] = ()) -> Build:
     """`Store.build` in the cache folder. When that cannot be written to, in a temporary folder that lasts as long as
-    this process; the first such build carries a note that says so.
+    this process; such builds carry a warning that says so.
 
     Raises BuildError from `make`, ToolchainError when others can write to the cache or no folder can be used at all.
     """
@@ -46,22 +46,22 @@ def build(key: str, make: Callable[[Path], Made], labels: tuple[str, ...] = ()) 
         try:
             return _store(root, "").build(key, make, labels)
         except Unwritable as error:
-            note = _use_instead(root, error.__cause__)
-            return _with_note(_build_instead(root, key, make, labels), note)
+            _use_instead(root, error.__cause__)
     return _store(root, "").find(key, labels) or _build_instead(root, key, make, labels)
 
 
 def _build_instead(root: Path, key: str, make: Callable[[Path], Made], labels: tuple[str, ...]) -> Build:
+    folder, note = _instead[root]
     try:
-        return _store(_instead[root], "").build(key, make, labels)
+        return _with_note(_store(folder, "").build(key, make, labels), note)
     except Unwritable as error:
         raise ToolchainError(
-            f"there is no room to build in: neither the cache {root} nor {_instead[root]} can be written to "
+            f"there is no room to build in: neither the cache {root} nor {folder} can be written to "
             f"({_reason(error.__cause__)}). Set WORKBENCH_CACHE to a folder with free space"
         ) from error
 
 
-def _use_instead(root: Path, cause: BaseException | None) -> Diagnostic:
+def _use_instead(root: Path, cause: BaseException | None) -> None:
     try:
         made = Path(tempfile.mkdtemp(prefix="workbench-"))
     except OSError as error:
@@ -69,13 +69,13 @@ def _use_instead(root: Path, cause: BaseException | None) -> Diagnostic:
             f"there is no room to build in: the cache {root} cannot be written to ({_reason(cause)}), "
             f"and there is no temporary folder ({_reason(error)}). Set WORKBENCH_CACHE to a folder with free space"
         ) from error
-    _instead[root] = made
     atexit.register(_remove, made, os.getpid())
-    return Diagnostic(
-        str(root), 0, 0, "note",
+    note = Diagnostic(
+        str(root), 0, 0, "warning",
         f"the cache cannot be written to ({_reason(cause)}): builds go to {made} and are lost when this process ends. "
         "Set WORKBENCH_CACHE to a folder that can be written to",
     )  # fmt: skip
+    _instead[root] = made, note
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -40,7 +40,7 @@ class RawKernel(Kernel):
     def __init__(self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = "") -> None:
         if not found:
             wanted = function or ("backward" if slot == "backward" else schema.name)
-            raise SchemaError(f"the cell defines no function; write 'void {wanted}(...)'", line=source.first_line)
+            raise SchemaError(f"the cell defines no function; write 'void {wanted}(...)'", line=source.first_line, file=source.file)
         super().__init__(source, schema, slot, directives.parse(source, schema, entry=slot, functions=found, function=function))
         self.launcher_build: Build | None = None
         self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
@@ -131,7 +131,8 @@ class RawKernel(Kernel):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        found = [d for _, b in self._forms.values() for d in b.diagnostics]
+        builds = [*(b for _, b in self._forms.values()), *([self.launcher_build] if self.launcher_build else [])]
+        found = [d for b in builds for d in b.diagnostics]
         return tuple(dict.fromkeys(found))
 
     # ------------------------------------------------------------ trial
