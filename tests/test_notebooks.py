@@ -1,0 +1,121 @@
+"""Every notebook in notebooks/ runs from top to bottom; the tour shows what its text promises."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LINE = r"2 cases x 2 dtypes agree, closest: .* of allowed"
+
+
+@pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
+def ran(request, tmp_path_factory):
+    """A notebook after it ran in a kernel of its own with an empty cache; a cell that raises unasked fails here."""
+    notebook = nbformat.read(request.param, as_version=4)
+    environment = {**os.environ, "WORKBENCH_CACHE": str(tmp_path_factory.mktemp("cache")), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}})
+    client.execute(env=environment)
+    return request.param, notebook
+
+
+@pytest.fixture
+def tour(ran):
+    path, notebook = ran
+    if path.stem != "01_tour":
+        pytest.skip("of the tour only")
+    return Steps(notebook)
+
+
+class Steps:
+    """The code cells of a notebook, each under the heading above it."""
+
+    def __init__(self, notebook):
+        self.cells, heading = {}, ""
+        for cell in notebook.cells:
+            found = re.findall(r"^#+ (.*)$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else []
+            heading = found[-1] if found else heading
+            if cell.cell_type == "code":
+                assert heading not in self.cells, f"two cells under {heading!r}"
+                self.cells[heading] = cell
+
+    def bundle(self, heading):
+        """What the cell displayed."""
+        return next(o["data"] for o in self.cells[heading].outputs if "data" in o)
+
+    def text(self, heading):
+        return self.bundle(heading)["text/plain"]
+
+    def html(self, heading):
+        return self.bundle(heading)["text/html"].partition("</style>")[2]
+
+    def printed(self, heading):
+        return "".join(o["text"] for o in self.cells[heading].outputs if o.output_type == "stream")
+
+    def error(self, heading):
+        return next(o for o in self.cells[heading].outputs if o.output_type == "error")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_without_outputs(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        assert not cell.get("outputs") and cell.get("execution_count") is None
+
+
+def test_a_notebook_warns_of_nothing(ran):
+    _, notebook = ran
+    said = [o["text"] for c in notebook.cells for o in c.get("outputs", ()) if o.get("name") == "stderr"]
+    assert said == []
+
+
+def test_the_op_is_complete_from_its_first_cell(tour):
+    assert tour.printed("Called, differentiated, compiled") == "gradients: (4, 128) (128,)\ncompiled:  True\n"
+
+
+def test_a_cell_ends_in_its_line(tour):
+    assert re.match(rf"rmsnorm cpp v1 \| [\d.]+ m?s \| {LINE} \| [\d.]+ ms on llama \(rough\)$", tour.text("The forward in C++"))
+    again = tour.text("One line more")
+    assert re.match(rf"rmsnorm cpp v2 \| [\d.]+ m?s \| {LINE} \| [\d.]+ ms on llama, v1 [\d.]+ \(rough\)$", again)
+    assert '<span class="good">agrees</span> on 2 cases × 2 dtypes' in tour.html("One line more")
+
+
+def test_an_off_by_one_is_refused_with_its_picture(tour):
+    said, shown, error = (f("Off by one, on purpose") for f in (tour.text, tour.html, tour.error))
+    assert re.match(r"rmsnorm cpp v3 not installed \| .* \| differs on 24x96 float32: 24 of 2,304 elements never written; still v2\n", said)
+    assert "y, 24 x 96: in the last column" in said and "Try it anyway: `rmsnorm.versions[3](...)` or `--force`." in said
+    assert "<svg" in shown and "M95 23h1v1h-1z" in shown and "3 more of 4 runs fail too" in shown
+    assert (error["ename"], error["traceback"]) == ("TrialError", ["TrialError: v3 of rmsnorm is not installed; v2 still runs"])
+    assert error["evalue"].startswith("v3 of rmsnorm is not installed: it differs on 24x96 float32: 24 of 2,304 elements never written; ")
+
+
+def test_a_crash_leaves_the_notebook_alive(tour):
+    assert "not installed" in tour.text("A crash, on purpose") and "crashes on 24x96 float32: stopped by SIGSEGV" in tour.text("A crash, on purpose")
+    assert tour.text("Still here") == "(torch.Size([4, 128]), <v2 forward cpu raw C++ agreed>)"
+
+
+def test_the_backward_is_judged_too(tour):
+    assert re.match(rf"rmsnorm\.backward cpp v5 \| [\d.]+ m?s \| {LINE}$", tour.text("The backward in C++"))
+
+
+def test_the_check_passes_and_the_card_shows_it(tour):
+    assert re.match(r"lab::rmsnorm quick check \| \d+ pass, 1 not run \| ", tour.text("Check"))
+    shown = tour.html("The card")
+    assert re.findall(r"<summary>(Check|Code|History)", shown) == ["Check", "Code", "History"]
+    assert shown.count('<span class="acc">v2</span>') == 2 and "2 cases × 2 dtypes" in shown  # in its slot and its history
+    assert re.search(r"forward cpu +v2 raw C\+\+ +4 of 4 +[\d.]+ ms\n  backward cpu +v5 raw C\+\+ +4 of 4", tour.text("The card"))
+
+
+def test_a_version_comes_back(tour):
+    assert re.findall(r"forward cpu v\d", tour.printed("Back and forth")) == ["forward cpu v1", "forward cpu v2"]
+
+
+def test_the_last_cell_hands_the_figures_to_the_summary(tour):
+    given = tour.bundle("What next")["application/json"]
+    assert given["checks"]["passed"] == given["checks"]["total"] >= 8
+    assert given["on"] == "2048 x 4096 float32" and given["reference_us"] > given["kernel_us"] > 0
+    assert json.loads(json.dumps(given)) == given
