@@ -18,7 +18,11 @@ LINE = r"2 cases x 2 dtypes agree, closest: .* of allowed"
 def ran(request, tmp_path_factory):
     """A notebook after it ran in a kernel of its own with an empty cache; a cell that raises unasked fails here."""
     notebook = nbformat.read(request.param, as_version=4)
-    environment = {**os.environ, "WORKBENCH_CACHE": str(tmp_path_factory.mktemp("cache")), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    environment = {
+        **os.environ,
+        "WORKBENCH_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
     client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}})
     client.execute(env=environment)
     return request.param, notebook
@@ -78,7 +82,9 @@ def test_the_op_is_complete_from_its_first_cell(tour):
 
 
 def test_a_cell_ends_in_its_line(tour):
-    assert re.match(rf"rmsnorm cpp v1 \| [\d.]+ m?s \| {LINE} \| [\d.]+ ms on llama \(rough\)$", tour.text("The forward in C++"))
+    assert re.match(
+        rf"rmsnorm cpp v1 \| [\d.]+ m?s \| {LINE} \| [\d.]+ ms on llama \(rough\)$", tour.text("The forward in C++")
+    )
     again = tour.text("One line more")
     assert re.match(rf"rmsnorm cpp v2 \| [\d.]+ m?s \| {LINE} \| [\d.]+ ms on llama, v1 [\d.]+ \(rough\)$", again)
     assert '<span class="good">agrees</span> on 2 cases × 2 dtypes' in tour.html("One line more")
@@ -86,15 +92,27 @@ def test_a_cell_ends_in_its_line(tour):
 
 def test_an_off_by_one_is_refused_with_its_picture(tour):
     said, shown, error = (f("Off by one, on purpose") for f in (tour.text, tour.html, tour.error))
-    assert re.match(r"rmsnorm cpp v3 not installed \| .* \| differs on 24x96 float32: 24 of 2,304 elements never written; still v2\n", said)
-    assert "y, 24 x 96: in the last column" in said and "Try it anyway: `rmsnorm.versions[3](...)` or `--force`." in said
+    assert re.match(
+        r"rmsnorm cpp v3 not installed \| .* \| differs on 24x96 float32: 24 of 2,304 elements never written; still v2\n",
+        said,
+    )
+    assert (
+        "y, 24 x 96: in the last column" in said and "Try it anyway: `rmsnorm.versions[3](...)` or `--force`." in said
+    )
     assert "<svg" in shown and "M95 23h1v1h-1z" in shown and "3 more of 4 runs fail too" in shown
-    assert (error["ename"], error["traceback"]) == ("TrialError", ["TrialError: v3 of rmsnorm is not installed; v2 still runs"])
-    assert error["evalue"].startswith("v3 of rmsnorm is not installed: it differs on 24x96 float32: 24 of 2,304 elements never written; ")
+    assert (error["ename"], error["traceback"]) == (
+        "TrialError",
+        ["TrialError: v3 of rmsnorm is not installed; v2 still runs"],
+    )
+    assert error["evalue"].startswith(
+        "v3 of rmsnorm is not installed: it differs on 24x96 float32: 24 of 2,304 elements never written; "
+    )
 
 
 def test_a_crash_leaves_the_notebook_alive(tour):
-    assert "not installed" in tour.text("A crash, on purpose") and "crashes on 24x96 float32: stopped by SIGSEGV" in tour.text("A crash, on purpose")
+    assert "not installed" in tour.text(
+        "A crash, on purpose"
+    ) and "crashes on 24x96 float32: stopped by SIGSEGV" in tour.text("A crash, on purpose")
     assert tour.text("Still here") == "(torch.Size([4, 128]), <v2 forward cpu raw C++ agreed>)"
 
 
@@ -106,8 +124,12 @@ def test_the_check_passes_and_the_card_shows_it(tour):
     assert re.match(r"lab::rmsnorm quick check \| \d+ pass, 1 not run \| ", tour.text("Check"))
     shown = tour.html("The card")
     assert re.findall(r"<summary>(Check|Code|History)", shown) == ["Check", "Code", "History"]
-    assert shown.count('<span class="acc">v2</span>') == 2 and "2 cases × 2 dtypes" in shown  # in its slot and its history
-    assert re.search(r"forward cpu +v2 raw C\+\+ +4 of 4 +[\d.]+ ms\n  backward cpu +v5 raw C\+\+ +4 of 4", tour.text("The card"))
+    assert (
+        shown.count('<span class="acc">v2</span>') == 2 and "2 cases × 2 dtypes" in shown
+    )  # in its slot and its history
+    assert re.search(
+        r"forward cpu +v2 raw C\+\+ +4 of 4 +[\d.]+ ms\n  backward cpu +v5 raw C\+\+ +4 of 4", tour.text("The card")
+    )
 
 
 def test_a_version_comes_back(tour):

@@ -12,6 +12,7 @@ import argparse
 import copy
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -97,6 +98,7 @@ def execute(path: Path, out: Path, show) -> tuple[list[Step], object]:
     client = NotebookClient(
         notebook, timeout=600, kernel_name="python3", store_widget_state=True, on_cell_start=on_start,
         on_cell_executed=on_end, resources={"metadata": {"path": str(path.parent)}},
+        extra_arguments=["--log-level=ERROR"],  # the kernel of a run that nobody connects to warns of its open ports
     )  # fmt: skip
     failure = ""
     try:
@@ -129,7 +131,8 @@ def page(notebook, title: str) -> str:
 def summary(steps: list[Step]) -> str:
     """The steps with their seconds and result lines, the checks, and the speed against the reference."""
     width = max((len(s.title) for s in steps), default=0)
-    lines = [f"  {s.title:{width}}  {s.seconds:6.2f} s  {shorten(s.line, 96 - width)}".rstrip() for s in steps]
+    room = max(shutil.get_terminal_size((140, 24)).columns, 100) - width - 14
+    lines = [f"  {s.title:{width}}  {s.seconds:6.2f} s  {shorten(s.line, room)}".rstrip() for s in steps]
     data: dict = {}
     for step in steps:
         data.update(step.data)
@@ -140,9 +143,15 @@ def summary(steps: list[Step]) -> str:
     if data.get("reference_us") and data.get("kernel_us"):
         reference, kernel = data["reference_us"], data["kernel_us"]
         where = f" on {data['on']}" if data.get("on") else ""
-        lines.append(f"  speed   {kernel:.4g} us{where}, reference {reference:.4g} us: {reference / kernel:.2g} times")
+        times = f"{reference / kernel:.2g} times"
+        lines.append(f"  speed   {duration(kernel)}{where}, reference {duration(reference)}: {times}")
     lines.append(f"  total   {sum(s.seconds for s in steps):.1f} s")
     return "\n".join(lines)
+
+
+def duration(us: float) -> str:
+    """`duration(26630) == "26.6 ms"`, `duration(41.2) == "41.2 us"`."""
+    return f"{us / 1000:.3g} ms" if us >= 1000 else f"{us:.3g} us"
 
 
 def shorten(text: str, width: int) -> str:
