@@ -36,7 +36,7 @@ def make(whole: Extension, folder: Path, limit_s: float) -> Made:
             if used[u.file]:
                 u.refuse(chosen[u.file])
         done, used = _run(whole, folder, waiting, kept, chosen, limit_s)
-    slim = [u for u in waiting if chosen[u.file] in (prelude.TORCH, prelude.PYBIND)]
+    slim = [u for u in waiting if chosen[u.file] not in ("", prelude.REAL)]
     if done.code and slim and prelude.asks_for_more(done.log):
         chosen |= {u.file: prelude.REAL for u in slim}
         done, used = _run(whole, folder, waiting, kept, chosen, limit_s)

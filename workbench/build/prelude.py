@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from . import headers
 
 SLIM = os.path.join(headers.FOLDER, "slim")  # stands before torch's own folders on the include path
-TORCH, PYBIND, REAL = headers.FULL
+TORCH, AUTOGRAD, PYBIND, REAL = headers.FULL
 
+_AUTOGRAD = re.compile(r"\bautograd\b|\btorch::(?:grad|Node|variable_list)\b")
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _OF_TORCH = re.compile(r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_[A-Z]|[<\"](?:torch|ATen|c10)/")
 _PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bTHP[A-Z]\w+|\bwrap_pybind_function\b"
@@ -58,7 +59,9 @@ def choose(texts: Sequence[str]) -> str:
         return ""
     if any(_FRONTEND.search(t) for t in plain):
         return REAL
-    return PYBIND if any(_PYTHON.search(t) for t in plain) else TORCH
+    if any(_PYTHON.search(t) for t in plain):
+        return PYBIND
+    return AUTOGRAD if any(_AUTOGRAD.search(t) for t in plain) else TORCH
 
 
 def asks_for_more(log: str) -> bool:

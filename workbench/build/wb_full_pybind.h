@@ -1,6 +1,6 @@
 // The same for code that also speaks to Python: pybind11, and torch's conversions for it. Precompiled.
 #pragma once
-#include "wb_full_torch.h"
+#include "wb_full_autograd.h"
 
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>

@@ -8,6 +8,7 @@ from ..source import Source, functions
 from . import signature
 from .base import Kernel
 from .choose import Tier, tier
+from .full import FullKernel
 from .host import HostKernel, entry
 from .raw import RawKernel
 
@@ -20,7 +21,10 @@ def kernel(
     `floating` names the tensor arguments that take a gradient, None: all of them.
     """
     found = functions(source.text, source.language, source.first_line)
-    if tier(source, found).name == "host":
+    chosen = tier(source, found)
+    if chosen.name == "full":
+        return FullKernel(source, schema, slot, found, because=chosen, function=function, floating=floating)
+    if chosen.name == "host":
         return HostKernel(source, schema, slot, found, function=function, floating=floating)
     return RawKernel(source, schema, slot, found, function=function)
 
@@ -40,4 +44,4 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
     return signature.infer(entry(found, made, "forward", function, source), qualname)
 
 
-__all__ = ["HostKernel", "Kernel", "RawKernel", "Tier", "kernel", "tier"]
+__all__ = ["FullKernel", "HostKernel", "Kernel", "RawKernel", "Tier", "kernel", "tier"]

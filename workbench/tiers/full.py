@@ -1,0 +1,96 @@
+"""A cell of the full tier that fills a slot: a function on torch::Tensor, built as torch builds extensions."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..build import extension, full, launcher, cpp, undefined
+from ..errors import BuildError, Diagnostic, SchemaError
+from ..schema import Schema
+from ..source import Function, Source
+from ..trial import Launch
+from .base import Dtypes
+from .choose import Tier
+from .host import HostKernel, Loaded
+
+
+@dataclass(frozen=True)
+class FullModule:
+    """A library of the full tier that registers itself."""
+
+    path: str
+    layout: bool = False
+
+    def load(self, allocate: Callable[[int], int]) -> object:
+        return loaded(self.path, self.layout).register()
+
+
+def loaded(path: str, layout: bool) -> Loaded:
+    """Such a library in this process; `layout`: it asks for the reference's strides at every call."""
+    try:
+        made = Loaded(path)
+    except BuildError as error:
+        raise BuildError(f"the library does not load into this torch: {undefined.load_error(str(error))}") from None
+    made._library.wb_ask_layout.argtypes = (ctypes.c_int,)
+    made._library.wb_ask_layout(int(layout))
+    return made
+
+
+class FullKernel(HostKernel):
+    """A function that takes at::Tensor: everything that load_inline takes, at the price of torch's headers.
+
+    >>> FullKernel(source, op.schema, "forward", found, because=tier(source, found)).build([])
+    """
+
+    tier = "full"
+
+    def __init__(
+        self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, because: Tier, function: str = "",
+        floating: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(source, schema, slot, found, function=function, floating=floating)
+        self.because = because.because
+        self._after = self._text()  # SchemaError now, before anything is compiled
+
+    def _text(self) -> str:
+        if self._launched:
+            return full.thunk(self.source, self.declaration, self.function)
+        return full.render(self.source, self.schema, self.declaration, self.function, gradients=self._floating)
+
+    def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
+        if self._build is None:
+            words = self.declaration.flags
+            self._build = extension.build(
+                [self.source],
+                name=f"wb_{self.schema.namespace}_{self.schema.name}",
+                extra_cflags=[w for w in words if not w.startswith(("-l", "-L", "-Wl,"))],
+                extra_ldflags=[w for w in words if w.startswith(("-l", "-L", "-Wl,"))],
+                macros=full.MACROS,
+                after=self._after,
+            )
+        if self._launched and self._launcher_build is None:
+            text = launcher.render(self.schema, self.declaration, entry=self.slot, gradients=self._gradients())
+            self._launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
+        return [None] * len(combinations)
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        notes = (
+            Diagnostic(self.source.file, line, 0, "note", f"{block} is left out: this cell fills {self.schema.qualname}")
+            for line, block in full.left_out(self.source)
+        )
+        return (*super().diagnostics, *notes)
+
+    def launch(self) -> object:
+        if self._launched:
+            return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=True)
+        return FullModule(self._build.path, self.layout)
+
+    def install(self, on_miss: Callable[[dict], str | None]) -> None:
+        if self._launched:
+            return super().install(on_miss)
+        self._loaded = loaded(self._build.path, self.layout)
+        self._loaded.register()
+        return None
