@@ -17,9 +17,9 @@ PACKAGE = ROOT / "workbench"
 # Low to high, as the flow goes: source -> build -> trial -> register -> check -> measure -> show -> save.
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
-    ("errors",),
-    ("settings", "annotations", "defaults", "schema", "source", "report"),
-    ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain"),
+    ("errors", "turn"),
+    ("settings", "annotations", "defaults", "schema", "source", "report", "files"),
+    ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "costs"),
     ("build",),
     ("trial",),
     ("register", "traces", "gradient", "pullback", "batching", "kernel"),
@@ -28,7 +28,7 @@ FLOORS = (
     ("show",),
     ("save",),
     ("op", "define", "evidence", "examine", "verdict", "slots", "python_kernel", "install", "describe"),
-    ("cells", "load", "magic", "cli"),
+    ("cells", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}

@@ -22,7 +22,7 @@ from .op import Op
 
 if TYPE_CHECKING:
     from .cells import cpp
-    from .load import load
+    from .loading import load
 
 __version__ = "0.1.0"
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-_LATER = {"cpp": ".cells", "load": ".load"}  # what builds is imported when it is first asked for
+_LATER = {"cpp": ".cells", "load": ".loading"}  # what builds is imported when it is first asked for
 
 
 def __getattr__(name: str) -> object:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-from . import install, tiers, verdict
+from . import files, install, tiers, verdict
 from .define import define, find, forget
-from .errors import BuildError, SchemaError
+from .errors import BuildError, SchemaError, WorkbenchError
 from .op import Op
 from .reference import Definition
 from .report import Line
 from .source import Source
+from .turn import turn
 
 listeners: list[Callable[[Line], None]] = []  # who is told of every line; the notebook's magic shows it
+_instead: ContextVar[Callable[[Line], None] | None] = ContextVar("instead", default=None)
 
 
 def cpp(
@@ -37,11 +41,13 @@ def cpp(
 
     `target` is an op, its name, or `"name.backward"`; a name that no op bears makes one, its schema read from the
     function. `force` installs a kernel that merely differs; `cases` names the cases to try ("none": none at all).
-    `file` also writes the text there. `entry` is the function to call, where it is not named like the op.
+    `file` also writes the text there (`wb.load` reads it). `entry` is the function to call, where it is not named like
+    the op.
 
     Raises SchemaError, BuildError or TrialError; each says what is still installed, and nothing is lost.
     """
-    return run(target, Source(text, "cpp", path=os.getcwd(), first_line=1), force=force, cases=cases, file=file, entry=entry)
+    source = Source(text, "cpp", path=os.getcwd(), first_line=1)
+    return run(target, source, force=force, cases=cases, file=file, entry=entry)
 
 
 def run(
@@ -54,18 +60,39 @@ def run(
     entry: str = "",
 ) -> Op:
     """Build a source into its target; shows the line, raises what was refused."""
-    op, qualname, slot = find(target)
-    if file:
-        _write(file, text.text)
-    names = _case_names(cases)
-    with install.keeping(op, slot):
-        made = op if op is not None else _new(text, qualname, slot, entry)
-        line = _build(made, text, slot, force, names, entry, is_new=op is None)
-        if line.installed and slot == "forward" and tiers.has_backward(text):
-            line = _build(made, text, "backward", force, names, "")
-    if not line.installed:
-        raise verdict.refusal_error(made, line)
-    return made
+    with turn, _placed(text):
+        op, qualname, slot = find(target)
+        if file:
+            files.write(files.place(file, text.path), text.text, target if isinstance(target, str) else qualname)
+        names = _case_names(cases)
+        with install.keeping(op, slot):
+            made = op if op is not None else _new(text, qualname, slot, entry)
+            line = _build(made, text, slot, force, names, entry, is_new=op is None)
+            if line.installed and slot == "forward" and tiers.has_backward(text):
+                line = _build(made, text, "backward", force, names, "")
+        if not line.installed:
+            raise verdict.refusal_error(made, line)
+        return made
+
+
+@contextmanager
+def _placed(text: Source) -> Iterator[None]:
+    """Errors that know their line alone get the name of the cell or file."""
+    try:
+        yield
+    except WorkbenchError as error:
+        error.file = error.file or (text.file if error.line else "")
+        raise
+
+
+@contextmanager
+def telling(listener: Callable[[Line], None]) -> Iterator[None]:
+    """Lines of what is built inside, in this thread, go to `listener` alone."""
+    before = _instead.set(listener)
+    try:
+        yield
+    finally:
+        _instead.reset(before)
 
 
 def _build(
@@ -87,7 +114,8 @@ def _build(
 
 def _tell(op: Op, line: Line) -> None:
     op.last_line = line
-    for tell in listeners:
+    instead = _instead.get()
+    for tell in [instead] if instead else listeners:
         tell(line)
 
 
@@ -106,15 +134,4 @@ def _case_names(cases: str | list[str] | None) -> list[str] | None:
     return list(cases)
 
 
-def _write(path: str, text: str) -> None:
-    """Write a cell to its file, whole or not at all."""
-    beside = f"{path}.{os.getpid()}.part"
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text if text.endswith("\n") else text + "\n")
-        os.replace(beside, path)
-    except OSError as error:
-        raise SchemaError(f"{path} cannot be written: {error.strerror}; the cell was not built") from error
-
-
-__all__ = ["Line", "cpp", "run"]
+__all__ = ["Line", "cpp", "run", "telling"]

@@ -1,0 +1,117 @@
+"""Kernel files: what they are called, reading one as a source, writing a cell to one. One text, two places."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from .errors import SchemaError
+from .source import Source
+
+LANGUAGES = {".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp"}
+HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp")
+
+_written: dict[str, tuple[str, str]] = {}  # by real path: the target and the digest of what a cell wrote there
+
+
+def read(file: str | Path) -> str:
+    """The text of a file, with newlines as `\\n` and without a byte order mark.
+
+    Raises SchemaError, with the line of the first wrong byte, for what is no UTF-8.
+    """
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise SchemaError(f"{file} cannot be read: {error.strerror}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SchemaError(
+            f"the byte 0x{data[error.start]:02x} is no UTF-8: save the file as UTF-8", line=line, file=str(file)
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def source(file: Path) -> Source:
+    """A C++ file as a source; its quoted includes are looked up beside it."""
+    if file.suffix not in LANGUAGES:
+        ends = f"a kernel file ends in {', '.join(LANGUAGES)} or .py"
+        raise SchemaError(f"{file}: {ends}, got {file.suffix or 'no suffix'!r}")
+    return Source(read(file), LANGUAGES[file.suffix], str(file), 1, str(file.parent.resolve()))
+
+
+def target(file: Path) -> str:
+    """The slot that a file's name says, or the cell that wrote it: `rmsnorm.backward.cpp` -> `rmsnorm.backward`."""
+    told = _written.get(os.path.realpath(file))
+    return told[0] if told else file.name[: -len(file.suffix)] if file.suffix else file.name
+
+
+def place(file: str, folder: str) -> str:
+    """Where `--file F` lies: beside the notebook, unless it says otherwise."""
+    return os.path.join(folder or os.getcwd(), os.path.expanduser(file))
+
+
+def write(path: str, text: str, target: str) -> None:
+    """Write a cell to its file, whole or not at all: line 1 of the file is the line after the magic's.
+
+    No folder is made; a link stays a link; a file that says the same is left alone. Raises SchemaError.
+    """
+    content = text if text.endswith("\n") or not text else text + "\n"
+    final = os.path.realpath(path)
+    folder = os.path.dirname(final)
+    if not os.path.isdir(folder):
+        why = f"there is no folder {folder}; make it first"
+        raise SchemaError(f"{path} cannot be written: {why}. The cell was not built")
+    try:
+        if os.path.isdir(final):
+            raise IsADirectoryError(21, "it is a folder")
+        _written[final] = target, digest(content)
+        if not os.path.exists(final) or Path(final).read_bytes() != content.encode("utf-8"):
+            _replace(final, content)
+    except (OSError, UnicodeEncodeError) as error:
+        _written.pop(final, None)
+        why = getattr(error, "strerror", None) or error
+        raise SchemaError(f"{path} cannot be written: {why}; the cell was not built") from error
+
+
+def _replace(final: str, content: str) -> None:
+    beside = f"{final}.{os.getpid()}.part"
+    try:
+        with open(beside, "w", encoding="utf-8", newline="\n") as file:
+            file.write(content)
+        if os.path.exists(final):
+            shutil.copymode(final, beside)
+        os.replace(beside, final)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def is_what_a_cell_wrote(file: str | Path) -> bool:
+    """Does the file still say what a cell of this process put there, and has built?"""
+    told = _written.get(os.path.realpath(file))
+    try:
+        return told is not None and told[1] == digest(read(file))
+    except SchemaError:
+        return False
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def as_cell(file: Path) -> str:
+    """A file as a cell that writes to it: its magic line, then its text.
+
+    >>> as_cell(Path("scale.cpp"))
+    '%%cpp scale --file scale.cpp\\nvoid scale(...) {...}'
+    """
+    import shlex
+
+    found = source(file)
+    return f"%%cpp {shlex.quote(target(file))} --file {shlex.quote(str(file))}\n{found.text.removesuffix(chr(10))}"

@@ -1,0 +1,83 @@
+"""`wb.load`: ops from files, in the same syntax as cells.
+
+A folder of `kernels/` holds one op: `op.py` (reference and cases), `NAME.cpp` (its forward), `NAME.backward.cpp`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from . import cells, files
+from .errors import SchemaError
+from .files import LANGUAGES
+from .op import Op
+from .turn import turn
+
+
+def load(path: str | Path) -> list[Op]:
+    """The ops that a file or a folder defines, built, tried and installed as cells are.
+
+    >>> [rmsnorm] = wb.load("kernels/rmsnorm")
+    >>> [relu] = wb.load("kernels/smooth_relu/smooth_relu.cpp")       # one file: the slot that its name says
+
+    In a folder `op.py` comes first, then forwards, then backwards. Raises SchemaError for a path that holds no op,
+    and what cells raise, on the lines of the file; what was loaded before the error stays.
+    """
+    where = Path(path).expanduser()
+    if not where.exists():
+        raise SchemaError(f"there is no file or folder {str(path)!r} here ({Path.cwd()})")
+    found = load_files(files_of(where) if where.is_dir() else [where])
+    if not found:
+        cure = "put a reference under @wb.op(...) into op.py, or a kernel into NAME.cpp"
+        raise SchemaError(f"{where} defines no op: {cure}")
+    return found
+
+
+def load_files(paths: Iterable[Path]) -> list[Op]:
+    """The ops of these files, run in this order; a kernel's bare name means the op of an earlier one."""
+    found: dict[str, Op] = {}
+    with turn:
+        for file in paths:
+            ops = _run(file) if file.suffix == ".py" else [_build(file, list(found.values()))]
+            found |= {op.qualname: op for op in ops}
+    return list(found.values())
+
+
+def files_of(folder: Path) -> list[Path]:
+    """What a folder holds, in the order in which it must run: op.py, forwards, backwards."""
+    kernels = [f for f in sorted(folder.iterdir()) if f.suffix in LANGUAGES and f.is_file()]
+    kernels.sort(key=lambda f: (files.target(f).endswith(".backward"), f.name))
+    first = folder / "op.py"
+    if not first.exists() and not kernels:
+        inner = sorted({str(f.parent) for f in folder.glob("*/*") if f.name == "op.py" or f.suffix in LANGUAGES})
+        also = f"; load one of the folders in it: {', '.join(inner[:6])}" if inner else ""
+        raise SchemaError(f"{folder} holds no op.py and no kernel ({', '.join(LANGUAGES)}){also}")
+    return [*([first] if first.exists() else []), *kernels]
+
+
+def _build(file: Path, near: Sequence[Op]) -> Op:
+    text = files.source(file)
+    name, dot, slot = files.target(file).partition(".")
+    here = [op for op in near if op.name == name]
+    return cells.run(f"{here[0].qualname}{dot}{slot}" if len(here) == 1 else f"{name}{dot}{slot}", text)
+
+
+def _run(file: Path) -> list[Op]:
+    """Run a Python file as a module of its own; its ops are those that it holds by name.
+
+    Not by an importer: that would trust bytecode of the same second and length, and leave it beside the file.
+    """
+    where = file.resolve()
+    module = types.ModuleType(f"workbench_loaded_{hashlib.sha256(str(where).encode()).hexdigest()[:12]}_{file.stem}")
+    module.__file__ = str(where)
+    try:
+        code = compile(file.read_bytes(), str(where), "exec")
+    except OSError as error:
+        raise SchemaError(f"{file} cannot be read: {error.strerror}") from error
+    sys.modules[module.__name__] = module  # so that pickles and inspect find it
+    exec(code, vars(module))
+    return [v for v in vars(module).values() if isinstance(v, Op)]
