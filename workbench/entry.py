@@ -48,7 +48,7 @@ def entry_text(schema: Schema) -> str:
         name=schema.name,
         parameters=_parameters(schema),
         arguments=_arguments(schema),
-        plain=_each_tensor(schema, "__type({}) in __plain", " and ") or "True",
+        plain=_plain(schema),
         wants=_wants(schema),
         quiet=QUIET,
         short=short,
@@ -82,7 +82,7 @@ def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
         "__dual": forward_ad,
         "__grad_enabled": torch.is_grad_enabled,
         "__compiling": torch.compiler.is_compiling,
-        "__plain": frozenset({torch.Tensor, torch.nn.Parameter, type(None)}),
+        "__plain": frozenset({torch.Tensor, torch.nn.Parameter}),
         "__after_autograd": torch._C._after_autograd_keyset,
         **{f"__default_{a.name}": a.default for a in schema.arguments if not a.required},
         **{f"__{n}": v for n, v in names.items()},
@@ -103,10 +103,14 @@ def _arguments(schema: Schema) -> str:
     return ", ".join([a.name for a in schema.positional] + [f"{a.name}={a.name}" for a in schema.keyword_only])
 
 
-def _each_tensor(schema: Schema, pattern: str, joint: str) -> str:
-    singles = [pattern.format(a.name) for a in schema.arguments if a.is_tensor]
-    lists = [f"__all({pattern.format('t')} for t in {a.name})" for a in schema.arguments if a.is_tensor_list]
-    return joint.join(singles + lists)
+def _plain(schema: Schema) -> str:
+    """Is every tensor among the arguments torch's own, no subclass?"""
+    terms = []
+    for a in schema.tensors:
+        one, optional = ("t", "Tensor?" in a.type) if a.is_tensor_list else (a.name, a.optional)
+        term = f"({one} is None or __type({one}) in __plain)" if optional else f"__type({one}) in __plain"
+        terms.append(f"__all({term} for t in {a.name})" if a.is_tensor_list else term)
+    return " and ".join(terms) or "True"
 
 
 def _wants(schema: Schema) -> str:

@@ -28,7 +28,7 @@ class _Forward(_SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx, op, keyset, values, *tensors):
+    def forward(ctx, op, keyset, values, template, *tensors):
         definition: Definition = op.definition
         schema = definition.schema
         written = values
@@ -43,6 +43,7 @@ class _Forward(_SingleLevelFunction):
             results = op.public_op.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
             outputs = [] if results is None else list(results) if len(schema.outputs) > 1 else [results]
             saved = []
+        template.extend(hollow(outputs))
         refuse_random(definition, values)
         mutated = [v for v, a in zip(written, schema.arguments, strict=True) if a.mutated] if schema.mutated else []
         outputs = [o for o in outputs if isinstance(o, (torch.Tensor, list, tuple))]
@@ -69,9 +70,9 @@ class _Forward(_SingleLevelFunction):
         results = [results] if len(schema.tensors) == 1 else results
         owners = [v for v, a in zip(values, schema.arguments, strict=True) if a.is_tensor or a.is_tensor_list]
         gradients = [g for g, v in zip(opened(results), opened(owners), strict=True) if v is not None]
-        wanted = ctx.needs_input_grad[3:]
+        wanted = ctx.needs_input_grad[4:]
         kept = [g if w and not is_absent(g) else None for g, w in zip(gradients, wanted, strict=True)]
-        return (None, None, None, *kept)
+        return (None, None, None, None, *kept)
 
 
 def _mutated(schema: Schema, values: Sequence) -> list[torch.Tensor]:
@@ -94,20 +95,17 @@ def differentiable(op) -> Callable:
         schema, tensors = definition.schema, flat(values)
         if forward_mode():
             return _under_forward_ad(definition, values)
+        template: list = []  # the outputs without their tensors, filled in by the node
         mutated = _mutated(schema, values)
         if mutated:  # what backward sees of a mutated argument is its value from before
             values = [_clone(v) if a.mutated else v for v, a in zip(values, schema.arguments, strict=True)]
             tensors = flat(values)
         with enable_single_level_autograd_function() if peek_interpreter_stack() else nullcontext():
-            results = _Forward.apply(op, keyset, values, *tensors)
+            results = _Forward.apply(op, keyset, values, template, *tensors)
         for t, written in zip(mutated, results, strict=False):
             t.copy_(written)  # torch's own rules for leaves, views and versions hold, before anything is written
-        if not schema.outputs:
-            return None
-        results = results[len(mutated) :]
-        if all(t == "Tensor" for t in schema.output_types):
-            return results[0] if len(schema.outputs) == 1 else tuple(results)
-        return _regroup(results, definition, values)
+        placed = refill(template, results[len(mutated) :])
+        return None if not placed else placed[0] if len(placed) == 1 else tuple(placed)
 
     return call
 
@@ -120,21 +118,6 @@ def forward_mode() -> bool:
     return top is not None and top.key() == TransformType.Jvp
 
 
-def _regroup(results: Sequence, definition: Definition, values: Sequence) -> object:
-    """Flat results of an op with list outputs, in the schema's grouping; the last list takes what is left."""
-    types = definition.schema.output_types
-    remaining, grouped = list(results), []
-    for i, t in enumerate(types):
-        if t.endswith("[]"):
-            rest = sum(1 for u in types[i + 1 :] if not u.endswith("[]"))
-            count = len(remaining) - rest
-            grouped.append(remaining[:count])
-            remaining = remaining[count:]
-        else:
-            grouped.append(remaining.pop(0))
-    return grouped[0] if len(types) == 1 else tuple(grouped)
-
-
 def _under_forward_ad(definition: Definition, values: list) -> object:
     """Forward mode sees through the op: the reference itself runs, as plain torch code."""
     if definition.reference is None:
@@ -142,7 +125,8 @@ def _under_forward_ad(definition: Definition, values: list) -> object:
             f"{definition.schema.qualname} has no reference, so forward-mode AD (jvp, jacfwd) cannot see into it"
         )
     args, kwargs = definition.split(values)
-    return definition.reference(*args, **kwargs)
+    with torch._C._DisableAutocast():
+        return definition.reference(*args, **kwargs)
 
 
 class _Backward(_SingleLevelFunction):

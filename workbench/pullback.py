@@ -96,7 +96,7 @@ def default_backward(op) -> Callable:
     """What `ns::name_backward` runs where no kernel fills it: the user's `@op.backward`, or the reference's vjp."""
 
     def call(*arguments):
-        with autograd_on():
+        with autograd_on(), torch._C._DisableAutocast():
             return pulled_back(op.definition, arguments)
 
     return call
@@ -187,13 +187,12 @@ def _shapes_of(definition: Definition, values: list, count: int, results: Sequen
 def _from_user(definition: Definition, incoming, values, outputs, saved) -> list:
     """`@op.backward` takes what it names and returns gradients in the order of the floating tensor arguments."""
     schema = definition.schema
+    results = [n for n, _ in tensor_results(schema)]
     given = dict(zip([a.name for a in schema.arguments], values, strict=True))
-    given |= dict(zip([n for n, _ in tensor_results(schema) if n not in schema.mutated], outputs, strict=False))
+    given |= dict(zip([n for n in results if n not in schema.mutated], outputs, strict=False))
     given |= dict(zip(schema.saves, saved, strict=False))
-    for (n, _), g in zip(tensor_results(schema), incoming, strict=True):
-        given[f"grad_{n}"] = g
-    names = list(inspect.signature(definition.backward).parameters)
-    out = definition.backward(*[given[n] for n in names])
+    given |= {f"grad_{n}": g for n, g in zip(results, incoming, strict=True)}
+    out = definition.backward(*[given[n] for n in inspect.signature(definition.backward).parameters])
     out = list(out) if isinstance(out, (tuple, list)) else [out]
     moving = [v for v, a in zip(values, schema.arguments, strict=True) if _moves(v, a)]
     if len(moving) == 1 and isinstance(moving[0], (list, tuple)) and not (out and isinstance(out[0], (list, tuple))):

@@ -67,8 +67,16 @@ class Definition:
                 f"{self.schema.qualname} has no fake: it was made from a schema string; give one with @op.fake, or a "
                 "reference with wb.op"
             )
-        with torch._C._DisableAutocast(), _WithoutGenerators():
-            out = function(*args, **kwargs)
+        try:
+            with torch._C._DisableAutocast(), _WithoutGenerators():
+                out = function(*args, **kwargs)
+        except AssertionError as error:
+            if "convert all Tensors to FakeTensors" not in str(error):
+                raise
+            raise SchemaError(
+                f"{self.schema.qualname} uses a tensor that is not among its arguments, so its outputs cannot be told "
+                "without data; take that tensor as an argument, or say what comes out with @op.fake"
+            ) from None
         return self._as_outputs(out, (*args, *kwargs.values()))
 
     def inline(self, values: Sequence) -> tuple:
