@@ -24,7 +24,7 @@ _PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bTHP[A-Z]\
 FRONTEND = ("nn", "optim", "data", "jit", "serialize", "fft", "special", "linalg", "sparse", "nested", "cuda", "mps",
             "xpu", "enumtype", "python", "profiler", "monitor", "executor", "inductor")  # fmt: skip
 _FRONTEND = re.compile(
-    rf"\btorch::(?:{'|'.join(FRONTEND)}|save|load|ordered_dict|OrderedDict|pickle_\w+|ExpandingArray)\b"
+    rf"\btorch::(?!jit::(?:Stack|drop|pop|push|peek)\b)(?:{'|'.join(FRONTEND)}|save|load|ordered_dict|OrderedDict|pickle_\w+|ExpandingArray)\b"
     r"|\bTORCH_MODULE|[<\"]torch/(?!extension\.h|torch\.h|all\.h|types\.h|library\.h|utils\.h|autograd\.h|python\.h"
     r"|script\.h|csrc/|headeronly/|version\.h)"
     r"|[<\"]torch/script\.h|[<\"]torch/csrc/jit/|\busing\s+namespace\s+torch::(?:nn|optim|data)"
