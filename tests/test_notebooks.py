@@ -36,6 +36,14 @@ def tour(ran):
     return Steps(notebook)
 
 
+def test_the_readme_shows_the_first_four_cells_of_the_tour():
+    cells = [c.source for c in nbformat.read(FOLDER / "01_tour.ipynb", as_version=4).cells if c.cell_type == "code"]
+    shown = re.findall(
+        r"^```(?:python|cpp)\n(.*?)\n```$", (FOLDER.parent / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert shown[:4] == cells[:4]
+
+
 class Steps:
     """The code cells of a notebook, each under the heading above it."""
 

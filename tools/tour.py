@@ -131,7 +131,7 @@ def page(notebook, title: str) -> str:
 def summary(steps: list[Step]) -> str:
     """The steps with their seconds and result lines, the checks, and the speed against the reference."""
     width = max((len(s.title) for s in steps), default=0)
-    room = max(shutil.get_terminal_size((140, 24)).columns, 100) - width - 14
+    room = min(max(shutil.get_terminal_size((120, 24)).columns, 100), 120) - width - 14
     lines = [f"  {s.title:{width}}  {s.seconds:6.2f} s  {shorten(s.line, room)}".rstrip() for s in steps]
     data: dict = {}
     for step in steps:

@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from tools import figures
+
+RESULT = {
+    "date": "2026-01-02",
+    "machine": {"cpu": "A Processor", "cores": 2, "system": "Linux"},
+    "versions": {"torch": "2.13.0", "g++": "g++ 12.2.0"},
+    "figures": [
+        {
+            "what": "raw edit",
+            "value": 0.0812,
+            "unit": "s",
+            "wanted": 0.15,
+            "at_least": False,
+            "note": "over 10",
+            "holds": True,
+        },
+        {
+            "what": "  raw edit is faster",
+            "value": 90.4,
+            "unit": "x",
+            "wanted": 120,
+            "at_least": True,
+            "note": "",
+            "holds": False,
+        },
+        {
+            "what": "load_inline",
+            "value": 25.1,
+            "unit": "s",
+            "wanted": None,
+            "at_least": False,
+            "note": "",
+            "holds": True,
+        },
+    ],
+}
+SHOWN = """\
+**Edits**
+
+| | measured | wanted | |
+|---|---:|---:|---|
+| raw edit | 0.0812 s | <= 0.15 s | over 10 |
+| raw edit is faster | 90.4 x | >= 120 x | **missed** |
+| load_inline | 25.1 s |  |  |
+
+A Processor, 2 cores; torch 2.13.0, g++ 12.2.0; 2026-01-02."""
+
+
+def test_a_result_as_a_table():
+    assert figures.table("Edits", RESULT) == SHOWN
+
+
+def test_results_come_in_the_order_of_reading(tmp_path):
+    assert figures.render(tmp_path) == figures.NOTHING
+    (tmp_path / "call_overhead.json").write_text(json.dumps(RESULT))
+    (tmp_path / "edit_latency.json").write_text(json.dumps(RESULT))
+    shown = figures.render(tmp_path)
+    assert (
+        0
+        == shown.index(f"**{figures.TITLES['edit_latency']}**")
+        < shown.index(f"**{figures.TITLES['call_overhead']}**")
+    )
+
+
+def test_only_what_is_between_the_marks_changes():
+    text = f"before\n{figures.BEGIN}\nold\n{figures.END}\nafter"
+    assert figures.written(text, "new") == f"before\n{figures.BEGIN}\n\nnew\n\n{figures.END}\nafter"
+    with pytest.raises(SystemExit, match="no place for them"):
+        figures.written("before", "new")
+
+
+def test_the_readme_says_what_was_measured():
+    text = figures.README.read_text()
+    assert figures.written(text, figures.render()) == text, "run: .venv/bin/python tools/figures.py"

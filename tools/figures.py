@@ -1,0 +1,71 @@
+"""Writes the measured figures into the README, from benchmarks/results/*.json: what `make bench` left there.
+
+python tools/figures.py            # tests/tools/test_figures.py fails when the README and the results disagree
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks.common import RESULTS, number  # noqa: E402  found once the root is on the path
+
+README = ROOT / "README.md"
+BEGIN = "<!-- figures: written by tools/figures.py from benchmarks/results -->"
+END = "<!-- end of figures -->"
+TITLES = {
+    "edit_latency": "From running a cell to its new version, installed and checked",
+    "call_overhead": "One call on 16 floats, against `torch.mul`",
+}
+NOTHING = "Not measured yet: `make bench` measures, `python tools/figures.py` writes the figures here."
+
+
+def table(title: str, result: dict) -> str:
+    """One result as a Markdown table, with the machine it was measured on.
+
+    >>> print(table("Edits", result))
+    **Edits**
+
+    | | measured | wanted | |
+    |---|---:|---:|---|
+    | raw edit | 0.081 s | <= 0.15 s | 0.07 to 0.1 over 10 |
+    ...
+    """
+    rows = ["| | measured | wanted | |", "|---|---:|---:|---|"]
+    for f in result["figures"]:
+        bound = "" if f["wanted"] is None else f"{'>=' if f['at_least'] else '<='} {number(f['wanted'], f['unit'])}"
+        note = "; ".join(part for part in ("" if f["holds"] else "**missed**", f["note"]) if part)
+        rows.append(f"| {f['what'].strip()} | {number(f['value'], f['unit'])} | {bound} | {note} |")
+    machine, versions = result["machine"], result["versions"]
+    where = (
+        f"{machine['cpu']}, {machine['cores']} cores; torch {versions['torch']}, {versions['g++']}; {result['date']}."
+    )
+    return "\n".join([f"**{title}**", "", *rows, "", where])
+
+
+def render(folder: Path = RESULTS) -> str:
+    """All results in the order of TITLES; a sentence where there are none."""
+    found = [(title, folder / f"{name}.json") for name, title in TITLES.items()]
+    tables = [table(title, json.loads(path.read_text(encoding="utf-8"))) for title, path in found if path.exists()]
+    return "\n\n".join(tables) or NOTHING
+
+
+def written(text: str, figures: str) -> str:
+    """The README's text with `figures` between the two marks. Raises SystemExit when a mark is missing."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"figures: the README has no place for them; it needs the lines\n{BEGIN}\n{END}")
+    return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"
+
+
+def main() -> None:
+    README.write_text(written(README.read_text(encoding="utf-8"), render()), encoding="utf-8")
+    print(f"figures: {README.name} holds {len(list(RESULTS.glob('*.json')))} results")
+
+
+if __name__ == "__main__":
+    main()
