@@ -188,6 +188,16 @@ def test_func_grad_of_a_captured_tensor_that_requires_grad(call):
     torch.testing.assert_close(g, 2 * K * x)
 
 
+def test_the_same_with_a_kernel_that_autograd_cannot_see_into(product, call):
+    product.registration.set_kernel("product", "cpu", lambda x, y, k=K: torch.from_numpy(x.detach().numpy() ** 2 * y.detach().numpy() * k))  # fmt: skip
+    x, y = double(3), double(3, grad=True)
+    (g,) = torch.autograd.grad(func.grad(lambda a: call(a, y).sum())(x).sum(), [y])
+    torch.testing.assert_close(g, 2 * K * x)
+    out, pull = func.vjp(lambda a: call(a, y), x)
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), [y], retain_graph=True)[0], K * x * x)
+    torch.testing.assert_close(torch.autograd.grad(pull(torch.ones_like(x))[0].sum(), [y])[0], 2 * K * x)
+
+
 def test_forward_ad_without_transforms(call):
     import torch.autograd.forward_ad as fwad
 

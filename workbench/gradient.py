@@ -6,7 +6,7 @@ They stand on torch's Autograd key, below which the kernels are. Nothing here re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch._C._functorch import TransformType, peek_interpreter_stack
@@ -36,11 +36,13 @@ class _Forward(_SingleLevelFunction):
             written = [_clone(v) if a.mutated else v for v, a in zip(values, schema.arguments, strict=True)]
         args, kwargs = definition.split(written)
         if schema.saves:
-            results = op.forward_op(*args, **kwargs)
+            with _levels_below():
+                results = op.forward_op(*args, **kwargs)
             results = list(results) if isinstance(results, (tuple, list)) else [results]
             outputs, saved = results[: len(schema.outputs)], results[len(schema.outputs) :]
         else:
-            results = op.public_op.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
+            with _levels_below():
+                results = op.public_op.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
             outputs = [] if results is None else list(results) if len(schema.outputs) > 1 else [results]
             saved = []
         template.extend(hollow(outputs))
@@ -73,6 +75,11 @@ class _Forward(_SingleLevelFunction):
         wanted = ctx.needs_input_grad[4:]
         kept = [g if w and not is_absent(g) else None for g, w in zip(gradients, wanted, strict=True)]
         return (None, None, None, None, *kept)
+
+
+def _levels_below() -> AbstractContextManager:
+    """A node's forward runs without gradients, which the outer levels of a transform must not inherit."""
+    return torch.enable_grad() if peek_interpreter_stack() else nullcontext()
 
 
 def _mutated(schema: Schema, values: Sequence) -> list[torch.Tensor]:
@@ -137,7 +144,8 @@ class _Backward(_SingleLevelFunction):
         ctx.op, ctx.arguments = op, hollow(arguments)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
-        results = op.backward_op.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+        with _levels_below():
+            results = op.backward_op.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
         found = flat([results] if isinstance(results, torch.Tensor) else results)
         ctx.kept = [not is_absent(r) for r in found]
         ctx.mark_non_differentiable(*[r for r, kept in zip(found, ctx.kept, strict=True) if not kept])

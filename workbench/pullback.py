@@ -69,10 +69,7 @@ def differentiable_type(t: object) -> bool:
 
 
 _SWITCHED_OFF = (
-    "AutogradCPU",
-    "AutogradCUDA",
-    "AutogradOther",
-    "ADInplaceOrView",
+    *("AutogradCPU", "AutogradCUDA", "AutogradOther", "ADInplaceOrView"),
     "FuncTorchDynamicLayerFrontMode",
     "FuncTorchDynamicLayerBackMode",
     "FuncTorchGradWrapper",
@@ -96,7 +93,7 @@ def default_backward(op) -> Callable:
     """What `ns::name_backward` runs where no kernel fills it: the user's `@op.backward`, or the reference's vjp."""
 
     def call(*arguments):
-        with autograd_on(), torch._C._DisableAutocast():
+        with autograd_on(), torch.no_grad(), torch._C._DisableAutocast():
             return pulled_back(op.definition, arguments)
 
     return call
@@ -232,11 +229,10 @@ def _laid_out(found: Iterator, argument, arguments: Sequence, used: set) -> torc
         return gradient  # inside a transform nothing is handed to the dispatcher, so nothing can alias
     if not used:
         used.update(storage(t) for t in flat(list(arguments)))
-    target = torch.empty_like(argument) if not argument.is_contiguous() else None
-    if target is not None and target.stride() != gradient.stride():
+    if argument.is_contiguous():
+        gradient = gradient.to(argument.dtype).contiguous()
+    elif (target := torch.empty_like(argument)).stride() != gradient.stride() or gradient.dtype != argument.dtype:
         return target.copy_(gradient)
-    gradient = gradient.to(argument.dtype)
-    gradient = gradient.contiguous() if target is None else gradient
     if storage(gradient) in used:
         gradient = gradient.clone()
     used.add(storage(gradient))
@@ -278,8 +274,13 @@ def gradient_flags(definition: Definition, values: list, count: int) -> tuple[bo
 
 
 def _unwrapped(t: torch.Tensor) -> torch.Tensor:
+    """A plain tensor of the same shape: without functorch's levels, and of a batch its first element."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
-        t = torch._C._functorch.get_unwrapped(t)
+        level = torch._C._functorch
+        dim = level.maybe_get_bdim(t)
+        t = level.get_unwrapped(t)
+        if dim >= 0:
+            t = t.select(dim, 0) if t.size(dim) else t.sum(dim, dtype=t.dtype)
     return t
 
 
