@@ -55,7 +55,8 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
         _outcome(op, slot, e, answer.results[i], limit_s) for i, (slot, e) in enumerate(judged) if e is not None
     )
     trial = Trial(outcomes, time.perf_counter() - started, answer.printed, _notes(found))
-    verdicts.remember(known, trial)
+    if answer.guarded:
+        verdicts.remember(known, trial)
     return trial
 
 
@@ -117,6 +118,8 @@ def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]
 
 
 def _schemas(schema: Schema, kernels: Sequence[Kernel | None]) -> tuple[str, ...]:
+    if any(k is not None and k.defines_itself for k in kernels):
+        return ()
     found = [str(schema), register.forward_schema(schema)]
     for k in kernels:
         if k is not None and k.slot == "backward":
@@ -165,7 +168,7 @@ def _forward_step(op, kernel: Kernel, e: Evidence) -> Step:
     schema = op.schema
     args, keywords = op.definition.split([_given(e, a.name) for a in schema.arguments])
     return Step(
-        f"{schema.qualname}_forward",
+        kernel.step_op,
         tuple(args),
         keywords,
         case=e.case.label,
@@ -259,7 +262,7 @@ def call_in_worker(op, version, args: tuple, kwargs: dict, *, limit_s: float | N
     ordered, keywords = op.definition.split(list(values.values()))
     ordered = [v.detach() if isinstance(v, torch.Tensor) else v for v in ordered]
     step = Step(
-        f"{schema.qualname}_forward", tuple(ordered), keywords, case="your call", outputs=(*schema.outputs, *schema.saves),
+        kernel.step_op, tuple(ordered), keywords, case="your call", outputs=(*schema.outputs, *schema.saves),
         layout=_layout_of(op, values), allocates=tuple(a.name for a in kernel.declaration.allocations),
     )  # fmt: skip
     answer = worker().run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s or LIMIT_S)

@@ -42,6 +42,7 @@ def compile(
     file: str = "cell",
     includes: Sequence[str] = (),
     limit_s: float = LIMIT_S,
+    background: bool = False,
 ) -> Build:
     """Compile `text` to a shared object, unless the store has it.
 
@@ -50,12 +51,14 @@ def compile(
 
     `kind` is "body" (plain C++), "host" (with torch's stable headers, linked with libtorch_cpu) or "launcher". `flags` come
     after the default ones; `includes` are folders for `#include "..."`, the first also the compiler's working folder;
-    `file` names the lines before the first `#line`. Warnings are in `.diagnostics`, the whole output in `.log`.
+    `file` names the lines before the first `#line`; `background` lets all other processes go first. Warnings are in
+    `.diagnostics`, the whole output in `.log`.
 
     Raises BuildError with the compiler's messages on the user's lines, also after `limit_s` seconds, and
     ToolchainError when there is no compiler that works. An interrupt ends the compiler.
     """
-    unit = Unit(text, kind, tuple(flags), file, tuple(os.path.abspath(f) for f in includes), toolchain.compiler())
+    folders = tuple(os.path.abspath(f) for f in includes)
+    unit = Unit(text, kind, tuple(flags), file, folders, toolchain.compiler(), background)
     header = headers.begins_with(text)
     library = stub.folder(unit.compiler) if kind == "launcher" else ""
     build = cache.build(unit.key, lambda folder: unit.make(folder, header, library, limit_s), unit.lines.labels)
@@ -74,6 +77,7 @@ class Unit:
     file: str
     folders: tuple[str, ...]
     compiler: Compiler
+    background: bool = False
 
     @cached_property
     def lines(self) -> Lines:
@@ -129,7 +133,8 @@ class Unit:
 
     def _run(self, command: list[str], folder: str, limit_s: float) -> process.Finished:
         try:
-            return process.run(command, text=self.text, cwd=self.cwd or folder, temporary=folder, limit_s=limit_s)
+            return process.run(command, text=self.text, cwd=self.cwd or folder, temporary=folder, limit_s=limit_s,
+                               background=self.background)  # fmt: skip
         except TimeoutError as error:
             message = f"{error} and was stopped. Make the text smaller, or lower -O in its flags"
             raise store.Passing(BuildError(message, file=self.file)) from error

@@ -30,7 +30,8 @@ def answer(job: Job, order: Order, reply: Reply, started: float) -> Answer:
         ended = False
     if not ended:
         story.break_off()
-    return Answer(story.results(), story.all_printed(), time.perf_counter() - started)
+    guarded = bool(order.allocator) or not job.allocates
+    return Answer(story.results(), story.all_printed(), time.perf_counter() - started, guarded)
 
 
 class _Story:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import ToolchainError
+from . import allocator
 from .answer import answer
 from .parcel import Parcel
 from .protocol import Answer, Job, Result
@@ -51,6 +52,7 @@ class Worker:
             if self._live is None or self._live.process.poll() is not None:
                 self.close()
                 self._live = _start()
+                allocator.prepare()
 
     def run(self, job: Job, limit_s: float) -> Answer:
         """Take the steps of `job` in a fresh child, for at most `limit_s` seconds in all.
@@ -182,8 +184,9 @@ def _order(job: Job) -> Order:
         directory = "/"
     path = [os.path.abspath(p) for p in sys.path]
     threads = max(2, torch.get_num_threads())
+    guard = allocator.path() if job.allocates else ""
     return Order(
-        packed, files, loose.parcel(), MemoryFile(), os.urandom(16), dict(os.environ), path, directory, threads
+        packed, files, loose.parcel(), MemoryFile(), os.urandom(16), dict(os.environ), path, directory, threads, guard
     )
 
 

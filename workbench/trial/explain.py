@@ -100,9 +100,9 @@ def _memory(found: Fault, blocks: tuple[Block, ...]) -> tuple[str, str]:
 
 
 def _named(block: Block) -> str:
-    if not block.tensors:
+    name, meta = block.tensors[0] if block.tensors else ("", None)
+    if not name:
         return f"an output or workspace of {_bytes(block.room.nbytes)}"
-    name, meta = block.tensors[0]
     return f"{name} ({meta or _bytes(block.room.nbytes)})"
 
 

@@ -61,7 +61,10 @@ class Given:
 
 
 class Library(Protocol):
-    """Anything that can put kernels behind op names in the child. What `load` returns is kept alive."""
+    """Anything that can put kernels behind op names in the child. What `load` returns is kept alive.
+
+    One whose code makes no tensors but through `allocate` says so by an attribute `allocates` that is false.
+    """
 
     def load(self, allocate: Callable[[int], int]) -> object: ...
 
@@ -75,6 +78,10 @@ class Launch:
     instances: tuple[Any, ...]
     layout: bool = False
     handles: bool = False
+
+    @property
+    def allocates(self) -> bool:
+        return self.handles  # the launcher makes tensors through `allocate`; a function on tensors may make more
 
     def load(self, allocate: Callable[[int], int]) -> object:
         from ..build import native
@@ -120,6 +127,11 @@ class Job:
     libraries: tuple[Library, ...] = ()
     schemas: tuple[str, ...] = ()
 
+    @property
+    def allocates(self) -> bool:
+        """Does its code make tensors by itself?"""
+        return any(getattr(library, "allocates", True) for library in self.libraries)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -155,6 +167,7 @@ class Answer:
     results: tuple[Result, ...]
     printed: str = ""
     seconds: float = 0.0
+    guarded: bool = True  # False: tensors that the code made by itself were not
 
     @property
     def ok(self) -> bool:

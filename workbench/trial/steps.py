@@ -7,12 +7,14 @@ import os
 import pickle
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from . import explain, guard
+from .allocator import Allocator
 from .call import Call, Skip
 from .protocol import Given, Job, Meta, Step
 from .wire import FRAME, Done, Order, Stored, unpack
@@ -26,7 +28,8 @@ class Trial:
         self.results = order.results
         self.frames, self.output = frames, output
         self.blocks: list[guard.Block] = []  # what the op that runs now can reach; frozen ones included
-        self.fresh: list[int] = []  # places in `blocks` of what this step allocated
+        self.guarding: AbstractContextManager = nullcontext()  # of what the code under trial allocates by itself
+        self.own: set[int] = set()  # the addresses of these blocks
         self.named: set[str] = set()  # the names that went to these
         self.asked = False  # has the launcher asked for the reference's strides?
         self.made: dict[tuple[int, int], object] = {}
@@ -58,6 +61,8 @@ class Trial:
             job: Job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
             self.keep.append(_define(job.schemas, self.expected))
             self.keep.append([library.load(self.allocate) for library in job.libraries])
+            if self.order.allocator:
+                self.guarding = Allocator(self.order.allocator, self.allocate_own)
         except BaseException as error:
             self.tell("failed", said(error))
             return
@@ -67,19 +72,19 @@ class Trial:
     def take(self, number: int, step: Step) -> None:
         started = time.perf_counter()
         self.blocks = [b for b in self.blocks if not b.argument]  # those of former steps are out of reach
-        self.step, self.fresh, self.named, self.asked = step, [], set(), False
+        self.step, self.named, self.asked = step, set(), False
         try:
             call = Call(self, step)
             self.tell("begin", number, tuple(self.blocks))
             torch.set_num_threads(self.order.threads)
             started = time.perf_counter()
-            returned = call.op(*call.args, **call.keywords)
+            with self.guarding:
+                returned = call.op(*call.args, **call.keywords)
             seconds = time.perf_counter() - started
             torch.set_num_threads(1)  # our own looks are short: on busy cores, threads waiting for threads cost more
             outputs = _as_tuple(returned)
             self.made.update({(number, i): value for i, value in enumerate(outputs)})
-            for i, value in enumerate(outputs):
-                self.name(value, step.output(i))
+            self.name_results(outputs)
             status, detail = self.inspect(call)
             done = Done(number, status, detail, seconds=seconds, **self.collect(call, outputs))
         except Skip as reason:
@@ -94,10 +99,19 @@ class Trial:
         """The address of `nbytes` of guarded, poisoned memory. Launchers call this for what they allocate."""
         block = guard.allocate(nbytes)
         block = replace(block, tensors=tensors or self.guess(nbytes))
-        self.fresh.append(len(self.blocks))
         self.blocks.append(block)
         self.tell("block", block)
         return block.start
+
+    def allocate_own(self, nbytes: int) -> int:
+        """The same for the code under trial: one of an output's size is taken for that output until it returns."""
+        known = {self.step.output(i): m for i, m in enumerate(self.step.layout or ())}
+        named = next(((n, m) for n, m in known.items() if n not in self.named and _bytes(m) == nbytes), None)
+        if named:
+            self.named.add(named[0])
+        start = self.allocate(nbytes, (named or ("", None),))
+        self.own.add(start)
+        return start
 
     def guess(self, nbytes: int) -> tuple[tuple[str, Meta | None], ...]:
         """Name and metadata of an allocation, for messages: the next of the step's names that it can be."""
@@ -107,10 +121,18 @@ class Trial:
             names = (*known, *(n for n in names if n not in known))
         for name in names:
             meta = known.get(name)
-            if name not in self.named and (meta is None or meta.numel * meta.dtype.itemsize == nbytes):
+            if name not in self.named and (meta is None or _bytes(meta) == nbytes):
                 self.named.add(name)
                 return ((name, meta),)
         return ()
+
+    def name_results(self, outputs: tuple) -> None:
+        """Names for what came back; whatever else the code allocated was for itself."""
+        self.blocks = [replace(b, tensors=()) if b.start in self.own and b.writable else b for b in self.blocks]
+        results = {self.step.output(i): value for i, value in enumerate(outputs)}
+        for name, value in results.items():
+            for i, tensor in enumerate(value) if isinstance(value, (list, tuple)) else ((None, value),):
+                self.name(tensor, name if i is None else f"{name}[{i}]")
 
     def name(self, tensor: object, name: str) -> None:
         """What is now known of the block that holds a tensor."""
@@ -144,7 +166,8 @@ class Trial:
                 byte = guard.changed_byte(block, call.originals[block.start], inside)
                 if byte is not None:
                     found = ("mutation", explain.mutated(block, byte))
-            self.blocks[place] = guard.freeze(block)
+            if block.start not in self.own or block.tensors:  # the code may keep for later what it did not return
+                self.blocks[place] = guard.freeze(block)
         return found
 
     def collect(self, call: Call, outputs: tuple) -> dict[str, Any]:
@@ -204,6 +227,10 @@ def _define(schemas: tuple[str, ...], layout: object) -> list[torch.library.Libr
             library("wb_layout").define(f"{namespace}__{rest}")
             library("wb_layout").impl(f"{namespace}__{name}", layout, "CompositeExplicitAutograd")
     return list(libraries.values())
+
+
+def _bytes(meta: Meta) -> int:
+    return meta.numel * meta.dtype.itemsize
 
 
 def _as_tuple(returned: object) -> tuple:

@@ -86,6 +86,7 @@ class Order:
     path: list[str]
     directory: str
     threads: int
+    allocator: str = ""  # the library that guards what kernels allocate by themselves
 
 
 @dataclass(frozen=True)
