@@ -453,3 +453,19 @@ def test_an_included_header_is_part_of_the_text(scale, tmp_path, monkeypatch):
 def test_warnings_are_notes_on_the_cells_lines(scale):
     wb.cpp(scale, "#warning hello there\n" + SCALE)
     assert "line 1" in str(scale.last_line) and "hello there" in str(scale.last_line)
+
+
+def test_the_line_says_which_header_changed(scale, lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inner.h").write_text("#define MORE 0.f\n")
+    (tmp_path / "more.h").write_text('#include "inner.h"\n')
+    text = '#include "more.h"\n' + SCALE.replace("x[i] * k", "x[i] * k + MORE")
+    wb.cpp(scale, text)
+    (tmp_path / "inner.h").write_text("#define MORE 1e-30f\n")
+    wb.cpp(scale, text)
+    assert scale(torch.zeros(1)).item() == pytest.approx(1e-30, rel=1e-3)
+    wb.cpp(scale, text)
+    (tmp_path / "inner.h").write_text("#define MORE 0.f\n")
+    wb.cpp(scale, text)
+    assert [line.notes for line in lines] == [(), ("rebuilt: inner.h changed",), (), ("inner.h changed",)]
+    assert str(lines[1]).endswith("\n  note: rebuilt: inner.h changed")

@@ -19,15 +19,16 @@ PACKAGE = ROOT / "workbench"
 FLOORS = (
     ("errors", "turn"),
     ("settings", "annotations", "defaults", "schema", "source", "report", "files"),
-    ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "costs"),
+    ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "edit_times"),
     ("build",),
     ("trial",),
+    ("tiers",),
     ("register", "traces", "gradient", "pullback", "batching", "kernel"),
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("op", "define", "evidence", "examine", "verdict", "slots", "python_kernel", "install", "describe"),
+    ("op", "define", "evidence", "examine", "cost", "verdict", "slots", "python_kernel", "install", "describe"),
     ("cells", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import cost
 from .report import Card, Check, HistoryRow, SlotRow, Trial
 from .version import Version
 
@@ -64,6 +65,7 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
         resources=_resources(op, version),
     )
 
+        cost=cost.of(version.kernel),
 
 def _resources(op, version: Version) -> str:
     left_out = getattr(version.kernel, "left_out", ())

@@ -6,18 +6,19 @@ Nothing is installed that did not survive its trial. What then runs where is in 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from . import examine, slots, source, tiers, verdict
+from . import edit_times, examine, slots, source, tiers, verdict
+from .build import includes
 from .case import Case
 from .errors import SchemaError, WorkbenchError
 from .pullback import differentiable_type
 from .reference import flat
-from .tiers import Kernel
 from .report import Line
 from .source import Source
+from .tiers import Kernel
 from .version import Version
 
 
@@ -34,6 +35,7 @@ def cell(
     SchemaError and BuildError, on the cell's lines, for text that is no kernel.
     """
     started = time.perf_counter()
+    headers = _former_headers(op, slot)
     kernel = tiers.kernel(text, op.schema, slot, function=function, floating=_floating(op))
     chosen = _chosen(op, cases)
     trial = examine.judge(op, kernel, chosen)
@@ -51,7 +53,16 @@ def cell(
             slots.put_when_called(op, version)
         else:
             slots.put(op, version)
-    return verdict.line(op, version, former, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    if not kernel.cached and former.tier == kernel.tier:  # a first cell of a tier may have to prepare headers
+        edit_times.remember(kernel.tier, seconds)
+    return verdict.line(op, version, former, seconds, includes.changed(headers, kernel.headers))
+
+
+def _former_headers(op, slot: str) -> Mapping[str, str]:
+    """The headers of the slot's former cell, refused or not, as they were when it was built."""
+    kernels = [v.kernel for v in reversed(op.versions) if v.slot == slot]
+    return next((k.headers for k in kernels if isinstance(k, Kernel)), {})
 
 
 def _floating(op) -> list[str] | None:

@@ -160,6 +160,7 @@ class Line(Report):
     notes: tuple[str, ...] = ()
     title: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()  # of a build that failed, first error first
+    cost: str = ""  # why this tier, and what a faster one would need
 
     @property
     def ok(self) -> bool:
@@ -187,6 +188,7 @@ class SlotRow:
     time_us: float = 0.0
     share: float = 0.0  # of the ceiling, 0..1; 0.0 when not measured
     resources: str = ""
+    cost: str = ""  # why this tier, and what a faster one would need
 
 
 @dataclass(frozen=True)

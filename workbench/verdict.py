@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from . import cost
 from .errors import BuildError, TrialError
 from .measure import rough
 from .report import Line, Outcome, Trial
@@ -77,7 +79,8 @@ def refusal_error(op, told: Line) -> TrialError:
     return error
 
 
-def line(op, version: Version, former: Version, seconds: float) -> Line:
+def line(op, version: Version, former: Version, seconds: float, headers: Sequence[str] = ()) -> Line:
+    """The line of a version, installed or refused. `headers` are those that changed since the slot's former cell."""
     refused = bool(version.refused)
     timed = None if refused else rough.time_us(op, version)
     if timed:
@@ -100,7 +103,8 @@ def line(op, version: Version, former: Version, seconds: float) -> Line:
         refused=version.refused,
         still=op.still(version.slot, version.device),
         hint=_hint(op, version) if refused else "",
-        notes=_notes(op, version),
+        notes=(*rebuilt(headers, version.kernel.cached), *_notes(op, version)),
+        cost="" if former.tier == version.tier else cost.of(version.kernel),
         title=version.title,
     )
 
@@ -110,6 +114,11 @@ def _hint(op, version: Version) -> str:
     ways = [f"`{op.name}.versions[{version.number}](...)`"] if version.slot == "forward" else []
     ways += [] if faults(version.trial) else ["`--force`"]
     return f"Try it anyway: {' or '.join(ways)}." if ways else ""
+
+
+def rebuilt(headers: Sequence[str], cached: bool) -> tuple[str, ...]:
+    """The note on headers that changed: "rebuilt: warp.h changed"; from the store nothing had to be built."""
+    return (f"{'' if cached else 'rebuilt: '}{', '.join(headers)} changed",) if headers else ()
 
 
 def _notes(op, version: Version) -> tuple[str, ...]:

@@ -189,3 +189,11 @@ def test_the_stylesheet_is_scoped_and_knows_both_themes():
     outside = re.sub(r"(\.wb){3} \{.*\}", "", sheet)
     for selector in re.findall(r"([^{}]+)\{", outside):
         assert ".wb" in selector or "@media" in selector
+
+
+def test_what_the_tier_costs_is_a_quiet_line():
+    said = "`at::Tensor` in the signature: 2.6 s an edit; `Tensor` would be about 0.7 s"
+    caption = '<p class="cap">{}<code>at::Tensor</code> in the signature: 2.6 s an edit; <code>Tensor</code> would be about 0.7 s</p>'
+    assert caption.format("") in html.line(samples.installed(cost=said))
+    slots = tuple(dataclasses.replace(s, cost=said if "cpu" in s.slot else "") for s in samples.card().slots)
+    assert "</table>" + caption.format("forward cpu: ") in html.of(samples.card(slots=slots))

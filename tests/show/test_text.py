@@ -160,3 +160,15 @@ def test_old_versions_are_counted_and_lines_stay_within_a_terminal():
 @pytest.mark.parametrize("report", [samples.installed(), samples.refused(), samples.uncompiled(), samples.check(), samples.card()])
 def test_text_is_ascii(report):
     assert str(report).isascii()
+
+
+def test_what_the_tier_costs_is_a_note_of_the_line_and_stands_under_the_slots():
+    said = "`torch::Tensor` in the signature: 2.6 s an edit; `Tensor` would be about 0.7 s"
+    assert str(samples.installed(cost=said)).split("\n")[1:] == [f"  note: {said}"]
+    slots = tuple(dataclasses.replace(s, cost=said if "cpu" in s.slot else "") for s in samples.card().slots)
+    shown = str(samples.card(slots=slots)).split("\n")
+    assert shown[shown.index(f"  forward cpu: {said}") - 1].startswith("  backward ")
+    both = tuple(dataclasses.replace(s, cost=said) for s in samples.card().slots[:2])
+    assert f"  forward cuda, forward cpu: {said.partition(' would')[0]}" in "\n".join(
+        line for line in str(samples.card(slots=both)).split("\n")
+    )

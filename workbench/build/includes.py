@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
@@ -36,6 +36,20 @@ def digests(text: str, quoted: Sequence[str], angled: Sequence[str] = ()) -> dic
                 waiting += [(n, f, os.path.dirname(path)) for n, f in inner]
             break
     return found
+
+
+def changed(former: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the headers whose text is another than at the former build, sorted.
+
+    >>> changed({"/me/warp.h": "5891", "/me/math.h": "77aa"}, {"/me/warp.h": "c0de", "/me/math.h": "77aa"})
+    ('warp.h',)
+
+    A header that now comes from another folder counts if its text is another; one that is new or gone does not, since
+    the text that includes it has changed.
+    """
+    texts = {os.path.basename(path): digest for path, digest in former.items()}
+    before = {path: former.get(path, texts.get(os.path.basename(path))) for path in now}
+    return tuple(sorted({os.path.basename(p) for p, d in now.items() if before[p] not in (None, d)}))
 
 
 def _included(text: str) -> tuple[tuple[str, str], ...]:

@@ -31,7 +31,7 @@ def head(report: Card) -> str:
     named = f'<div class="row"><h3>{escape(report.name)}</h3><code class="soft">{escape(report.signature)}</code></div>'
     doc = captions(report.doc.strip().splitlines()[:1])
     notes = captions(report.notes)
-    return f"{named}{doc}{_slots(report.slots)}{notes}"
+    return f"{named}{doc}{_slots(report.slots)}{captions(words.costs(report))}{notes}"
 
 
 def panes(report: Card) -> dict[str, str]:

@@ -56,7 +56,7 @@ def line(report: Line) -> str:
         ]
     )
     notes = dict.fromkeys([*report.notes, *(report.trial.notes if report.trial else ())])
-    below = ("" if report.installed else _why(report)) + captions(list(notes))
+    below = ("" if report.installed else _why(report)) + captions([*notes, *([report.cost] if report.cost else [])])
     return f'<div class="line"><div class="row">{row}</div>{below}</div>'
 
 

@@ -28,7 +28,7 @@ def line(report: Line) -> str:
         parts = [head, words.run_time(report), agreement(report.trial), report.resources, rough(report)]
     below = [] if report.installed else _why(report)
     notes = [*report.notes, *(report.trial.notes if report.trial else ())]
-    below += [_note(note) for note in dict.fromkeys(notes)]
+    below += [_note(note) for note in dict.fromkeys([*notes, *([report.cost] if report.cost else [])])]
     return "\n".join([" | ".join(p for p in parts if p), *below])
 
 
@@ -154,7 +154,7 @@ def card(report: Card) -> str:
     ]
     if report.doc.strip():
         shown.append(_indented(report.doc.strip().splitlines()[0]))
-    shown += ["", *_slots(report.slots)]
+    shown += ["", *_slots(report.slots), *(_indented(cost) for cost in words.costs(report))]
     if report.check:
         shown += ["", check(report.check)]
     if report.history:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..report import Check, Line, Mismatch, Outcome, Trial
+from ..report import Card, Check, Line, Mismatch, Outcome, Trial
 
 SHORT_DTYPES = {
     "bfloat16": "bf16",
@@ -186,6 +186,15 @@ def refusal(line: Line) -> str:
         return (f"line {first.line}: " if first.line else "") + f"{first.severity}: {first.message}"
     failed = failing(line.trial)
     return failure(failed[0]) if failed else "no reason was given"
+
+
+def costs(card: Card) -> list[str]:
+    """What the tiers of its slots cost, each once, with the slot where there are several: "forward cpu: ..."."""
+    told: dict[str, list[str]] = {}
+    for row in card.slots:
+        if row.cost:
+            told.setdefault(row.cost, []).append(row.slot)
+    return [f"{', '.join(slots)}: {cost}" for cost, slots in told.items()]
 
 
 def still(line: Line) -> str:

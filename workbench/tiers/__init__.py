@@ -7,7 +7,7 @@ from ..schema import Schema, split_name
 from ..source import Source, functions
 from . import signature
 from .base import Kernel
-from .choose import Tier, tier
+from .choose import Tier, full_only, tier
 from .full import FullKernel
 from .host import HostKernel, entry
 from .raw import RawKernel
@@ -44,4 +44,4 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
     return signature.infer(entry(found, made, "forward", function, source), qualname)
 
 
-__all__ = ["FullKernel", "HostKernel", "Kernel", "RawKernel", "Tier", "kernel", "tier"]
+__all__ = ["FullKernel", "HostKernel", "Kernel", "RawKernel", "Tier", "full_only", "kernel", "tier"]

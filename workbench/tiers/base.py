@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from ..build import flags, includes
 from ..directives import Declaration
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
@@ -29,6 +30,8 @@ class Kernel(ABC):
         self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"
         self.declaration = declaration
 
+        folders = [source.path] if source.path else []
+        self.headers = includes.digests(source.text, folders, flags.folders(declaration.flags))  # as they are now
     # ------------------------------------------------------------ what it takes
 
     def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:

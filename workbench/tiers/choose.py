@@ -37,7 +37,7 @@ class Tier:
 
 def tier(source: Source, functions: tuple[Function, ...]) -> Tier:
     """The tier of a C++ or CUDA cell. Comments and strings decide nothing; includes do."""
-    plain = _COMMENT_OR_STRING.sub(lambda m: m[0] if m[0].startswith('"') and _is_include(source.text, m.start()) else " ", source.text)
+    plain = _code(source)
     for pattern, because in _FULL:
         found = pattern.search(plain)
         if found:
@@ -46,6 +46,26 @@ def tier(source: Source, functions: tuple[Function, ...]) -> Tier:
         if _HOST_TYPE.search(f.returns) or any(_HOST_TYPE.search(p.type) or _HOST_TYPE.search(p.spelled) for p in f.parameters):
             return Tier("host", f"Tensor in the signature of {f.name}")
     return Tier("raw")
+
+
+def full_only(source: Source) -> tuple[str, ...]:
+    """All that only the full tier can build, as the text spells it, each once: `at::Tensor`, `<torch/extension.h>`."""
+    plain = _code(source)
+    found = []
+    for pattern, _ in _FULL:
+        for match in pattern.finditer(plain):
+            header = re.search(r"[<\"](.*)[>\"]", match[0])
+            found.append((match.start(), f"<{header[1]}>" if header else match[0].rstrip("( \t\n")))
+    return tuple(dict.fromkeys(word for _, word in sorted(found)))
+
+
+def _code(source: Source) -> str:
+    """The text without comments and strings; what a directive includes stays."""
+
+    def kept(match: re.Match) -> str:
+        return match[0] if match[0].startswith('"') and _is_include(source.text, match.start()) else " "
+
+    return _COMMENT_OR_STRING.sub(kept, source.text)
 
 
 def _is_include(text: str, position: int) -> bool:
