@@ -17,7 +17,7 @@ TORCH, AUTOGRAD, PYBIND, REAL = headers.FULL
 
 _AUTOGRAD = re.compile(r"\bautograd\b|\btorch::(?:grad|Node|variable_list)\b")
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_OF_TORCH = re.compile(r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_[A-Z]|[<\"](?:torch|ATen|c10)/")
+_OF_TORCH = re.compile(r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_(?!EXTENSION_NAME)[A-Z]|[<\"](?:torch|ATen|c10)/")
 _PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bTHP[A-Z]\w+|\bwrap_pybind_function\b"
                      r"|[<\"](?:pybind11/|Python\.h|torch/python\.h|torch/csrc/(?:\w+\.h|utils/p))")  # fmt: skip
 # What only torch's own header has. A name that is missing here costs one more compiler run, see `asks_for_more`.

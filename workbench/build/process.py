@@ -86,7 +86,7 @@ def stop() -> None:
         if child.returncode is None and owner == os.getpid() and child not in _background:
             _stopped.add(child)
             with contextlib.suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
+                _end(child.pid)
 
 
 def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> bytes | None:
@@ -103,7 +103,7 @@ def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> 
 
 def _kill(child: subprocess.Popen) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
+        _end(child.pid)
     child.wait()
     for pipe in (child.stdin, child.stdout):
         if pipe:
@@ -111,9 +111,21 @@ def _kill(child: subprocess.Popen) -> None:
                 pipe.close()
 
 
+def _end(leader: int) -> None:
+    """Kill a command and all that it has started: its group, then its session, since ninja gives each compiler a
+    group of its own.
+    """
+    os.killpg(leader, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if entry.isdigit() and os.getsid(int(entry)) == leader:
+                    os.kill(int(entry), signal.SIGKILL)
+
+
 @atexit.register
 def _kill_all() -> None:
     for child, owner in list(_running.items()):
         if child.returncode is None and owner == os.getpid():
             with contextlib.suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
+                _end(child.pid)
