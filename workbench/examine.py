@@ -92,6 +92,8 @@ def build(op, kernel: Kernel, cases: Sequence[Case]) -> tuple[list[Case], list[O
 
 def _pair(op, kernel: Kernel) -> tuple[Kernel | None, Kernel | None]:
     """The forward and the backward kernel that take part."""
+    if kernel.defines_itself:
+        return kernel, None
     if kernel.slot == "backward":
         if not kernel.uses_saved:
             return None, kernel
@@ -197,8 +199,8 @@ def _given(e: Evidence, name: str) -> object:
     value = e.values.get(name)
     if isinstance(value, torch.Tensor):
         return e.parcel[name]
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
-        return [e.parcel[f"{name}[{i}]"] for i in range(len(value))]
+    if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+        return [e.parcel[f"{name}[{i}]"] if isinstance(v, torch.Tensor) else v for i, v in enumerate(value)]
     return value
 
 
