@@ -15,68 +15,16 @@ from ..directives import Declaration
 from ..errors import SchemaError
 from ..schema import Argument, Schema
 from ..source import Function, Parameter, Source
+from .host_types import NUMBERS, converted, from_slot, native_type, plain, result_types, results
 
-# A schema's type -> the C++ type in which torch hands it over.
-TYPES = {
-    "Tensor": "Tensor",
-    "Tensor?": "std::optional<Tensor>",
-    "Tensor[]": "std::vector<Tensor>",
-    "Tensor?[]": "std::vector<std::optional<Tensor>>",
-    "int": "int64_t",
-    "SymInt": "int64_t",
-    "float": "double",
-    "bool": "bool",
-    "str": "std::string",
-    "ScalarType": "ScalarType",
-    "Device": "torch::stable::Device",
-}
-_NUMBERS = {
-    "int": ("int64_t", {"int", "long", "long long", "short", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t",
-                        "uint16_t", "uint32_t", "uint64_t", "size_t", "unsigned", "unsigned int", "char", "signed char"}),
-    "float": ("double", {"float", "double"}),
-    "bool": ("bool", {"bool"}),
-}  # fmt: skip
-_TENSOR = re.compile(r"\btorch::stable::Tensor\b|\bTensor\b")
-
-
-def native_type(argument: Argument, line: int = 0) -> str:
-    """The C++ type of an argument as torch hands it over; SchemaError for what the stable ABI has no type for."""
-    spelled = argument.type
-    if spelled in TYPES:
-        return TYPES[spelled]
-    optional, single = spelled.endswith("?"), re.sub(r"\[\d*\]$", "", spelled.removesuffix("?"))
-    if single in TYPES:
-        inner = TYPES[single] if single == spelled.removesuffix("?") else f"std::vector<{TYPES[single]}>"
-        return f"std::optional<{inner}>" if optional else inner
-    cure = "write float" if spelled.startswith("Scalar") else "write the function on torch::Tensor (the full tier)"
-    raise SchemaError(f"{argument.name} is a {spelled}, which host cells cannot take: {cure}", line=line)
-
-
-def converted(parameter: Parameter, argument: Argument, value: str) -> str:
-    """The expression that turns `value`, of the argument's native type, into what the parameter takes.
-
-    >>> converted(float_lr, Argument("lr", "float"), "lr")
-    'wb::narrow<float>(lr, "lr")'
-    """
-    wanted = _plain(parameter.type)
-    native = native_type(argument, parameter.line)
-    if wanted == _plain(native):
-        return value
-    base = re.sub(r"(\[\d*\])?\??$", "", argument.type).replace("SymInt", "int")
-    if base in _NUMBERS:
-        own, allowed = _NUMBERS[base]
-        for outer, call in (("", "narrow"), ("std::optional", "narrow_optional"), ("std::vector", "narrow_list")):
-            inner = wanted if not outer else wanted[len(outer) + 1 : -1] if wanted.startswith(f"{outer}<") else ""
-            shaped = native == own if not outer else native == f"{outer}<{own}>"
-            if shaped and inner in allowed:
-                return f'wb::{call}<{inner}>({value}, "{argument.name}")'
-    if wanted == "std::string_view" and native == "std::string":
-        return value
-    raise SchemaError(
-        f"the parameter '{parameter.spelled}' cannot take {argument.name}, which is a {argument.type} in the schema: "
-        f"write it as '{native} {parameter.name}'",
-        line=parameter.line,
-    )
+_CPP_WORDS = frozenset({
+    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "concept", "const",
+    "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float",
+    "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr",
+    "operator", "or", "private", "protected", "public", "register", "requires", "return", "short", "signed", "sizeof",
+    "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union",
+    "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
+})  # fmt: skip
 
 
 def bound(function: Function, declaration: Declaration) -> list[tuple[Parameter, Argument]]:
@@ -85,6 +33,8 @@ def bound(function: Function, declaration: Declaration) -> list[tuple[Parameter,
     pairs = []
     for p in function.parameters:
         name = declaration.aliases.get(p.name, p.name)
+        if not name:
+            raise SchemaError(f"{function.name}: the parameter '{p.spelled}' has no name, and binding is by name", line=p.line)
         if name not in known:
             near = difflib.get_close_matches(p.name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"the arguments are {', '.join(known)}"
@@ -99,76 +49,90 @@ def bound(function: Function, declaration: Declaration) -> list[tuple[Parameter,
     return pairs
 
 
-def render(source: Source, schema: Schema, declaration: Declaration, function: Function, *, gradients: Sequence[str] = ()) -> str:
+def render(
+    source: Source, schema: Schema, declaration: Declaration, function: Function, *, gradients: Sequence[str] = (),
+    name: str = "",
+) -> str:  # fmt: skip
     """The whole text of a host cell that returns its results, or mutates its arguments.
 
-    `gradients` are the arguments whose gradients a backward returns, in order. SchemaError, on its line, for a
+    `gradients` are the arguments whose gradients a backward returns, in order; `name` is another one to register
+    under. SchemaError, on its line, for a
     parameter or a result that does not fit the schema.
     """
-    arguments = declaration.arguments
-    parameters = ", ".join(f"{native_type(a)} {a.name}" for a in arguments)
-    passed = ", ".join(converted(p, a, a.name) for p, a in bound(function, declaration))
-    call = f"::{'::'.join(filter(None, (function.namespace, function.name)))}({passed})"
-    if declaration.entry == "backward":
-        body, names = _backward(schema, function, call, gradients), [(f"{schema.name}_backward", "entry")]
-        entries = [f"static auto entry({parameters}) {{\n{body}\n}}"]
-    else:
-        entries, names = _forward(schema, function, call, parameters)
-    registered = " ".join(f'm.impl("{name}", TORCH_BOX(&wb_cell::{entry}));' for name, entry in names)
-    return "\n".join([
-        '#include "wb_host.h"',
-        _line(source.first_line, source.file),
-        source.text if source.text.endswith("\n") else source.text + "\n",
-        _line(function.line, source.file),
+    pairs, backward = bound(function, declaration), declaration.entry == "backward"
+    names = {a.name: _identifier(a.name) for a in declaration.arguments}
+    parameters = ", ".join(f"{native_type(a, function.line)} {names[a.name]}" for a in declaration.arguments)
+    call = f"{_name(function)}({', '.join(converted(p, a, names[a.name], schema.qualname) for p, a in pairs)})"
+    given = ", ".join(names.values())
+    made = _backward(schema, function, call, gradients, given, name) if backward else _forward(schema, function, call, given)
+    entries = [
+        line
+        for entry, body in made.items()
+        for line in (_line(function.line, source.file), f"static auto {entry}({parameters}) {{ {body} }}")
+    ]
+    public = {f"{name or schema.name}_backward": "entry"} if backward else {schema.name: list(made)[-1], f"{schema.name}_forward": "entry"}
+    registered = " ".join(f'm.impl("{n}", TORCH_BOX(&wb_cell::{entry}));' for n, entry in public.items())
+    return _around(source, function, [
         "namespace wb_cell {",
         *entries,
         "}  // namespace wb_cell",
         f'WB_MODULE("{schema.namespace}", "CPU", {registered})',
-        "",
     ])
 
 
-def _forward(schema: Schema, function: Function, call: str, parameters: str) -> tuple[list[str], list[tuple[str, str]]]:
-    wanted = len(schema.outputs) + len(schema.saves)
-    got = results(function)
-    if got != wanted:
-        what = ", ".join((*schema.outputs, *schema.saves)) or "nothing"
+def _forward(schema: Schema, function: Function, call: str, given: str) -> dict[str, str]:
+    """The bodies of `entry`, which also returns what is saved, and, if that is something, of `seen`, which does not."""
+    names, outputs = (*schema.outputs, *schema.saves), len(schema.outputs)
+    wanted = [native_type(Argument(n, t), function.line) for n, t in zip(schema.outputs, schema.output_types, strict=True)]
+    wanted += ["Tensor"] * len(schema.saves)
+    got = result_types(function)
+    if len(got) != len(wanted):
         raise SchemaError(
-            f"{function.name} returns {function.returns}, {got} results; {schema.qualname} needs {wanted}: {what}",
+            f"{function.name} returns {function.returns}, {len(got)} results; {schema.qualname} needs {len(wanted)}: "
+            f"{', '.join(names) or 'nothing'}",
             line=function.line,
         )
+    for name, native, given_type in zip(names, wanted, got, strict=True):
+        numbers = next((allowed for own, allowed in NUMBERS.values() if own == native), set())
+        if given_type not in (native, "auto") and given_type not in numbers:
+            raise SchemaError(
+                f"{function.name} returns a {given_type} as {name}, which is a {native} in the schema", line=function.line
+            )
     if not wanted:
-        return [f"static void entry({parameters}) {{ {call}; }}"], [(schema.name, "entry"), (f"{schema.name}_forward", "entry")]
-    entries = [f"static auto entry({parameters}) {{ return {call}; }}"]
-    names = [(f"{schema.name}_forward", "entry")]
-    if not schema.saves:
-        return entries, [(schema.name, "entry"), *names]
-    kept = ", ".join(f"std::get<{i}>(std::move(all))" for i in range(len(schema.outputs)))
-    given = kept if len(schema.outputs) == 1 else f"std::make_tuple({kept})"
-    inner = f"auto all = {call}; return {given};" if schema.outputs else f"{call};"
-    kind = "auto" if schema.outputs else "void"
-    return [*entries, f"static {kind} seen({parameters}) {{ {inner} }}"], [*names, (schema.name, "seen")]
+        return {"entry": f"{call};"}
+    all_of = f"auto wb_all = wb::results<{', '.join(wanted)}>({call});"
+    if "Tensor" in wanted[:outputs] and schema.tensors:
+        all_of += f' wb::strides<{_places(outputs)}>(wb_all, "wb_layout::{schema.namespace}__{schema.name}", {given});'
+    bodies = {"entry": f"{all_of} return wb::pick<{_places(len(wanted))}>(wb_all);"}
+    if schema.saves:
+        bodies["seen"] = f"{all_of} return wb::pick<{_places(outputs)}>(wb_all);" if outputs else f"{call};"
+    return bodies
 
 
-def _backward(schema: Schema, function: Function, call: str, gradients: Sequence[str]) -> str:
-    got = results(function)
-    if got != len(gradients):
+def _backward(
+    schema: Schema, function: Function, call: str, gradients: Sequence[str], given: str, name: str
+) -> dict[str, str]:
+    got = result_types(function)
+    if len(got) != len(gradients):
         raise SchemaError(
-            f"{function.name} returns {function.returns}, {got} gradients; the floating-point tensor arguments are "
+            f"{function.name} returns {function.returns}, {len(got)} gradients; the floating-point tensor arguments are "
             f"{', '.join(gradients) or 'none'}: return one for each, std::nullopt where there is none",
             line=function.line,
         )
-    places = {name: i for i, name in enumerate(gradients)}
+    if not gradients:
+        raise SchemaError(f"{schema.qualname} takes no floating-point tensor, so that there is no gradient", line=function.line)
+    single = "wb_got" if not re.match(r"std::(tuple|pair)<", plain(function.returns)) else ""
     made = []
     for a in schema.tensors:
-        if a.name not in places:
-            made.append("std::vector<Tensor>()" if a.is_tensor_list else "wb::absent()")
-        elif got == 1:
-            made.append("wb::gradient(all)")
+        if a.name in gradients:
+            value = single or f"std::get<{list(gradients).index(a.name)}>(wb_got)"
+            made.append(f'wb::gradient({value}, "{schema.qualname}: grad_{a.name}")')
         else:
-            made.append(f"wb::gradient(std::get<{places[a.name]}>(all))")
-    given = made[0] if len(made) == 1 else f"std::make_tuple({', '.join(made)})"
-    return f"  auto all = {call};\n  return {given};"
+            made.append("std::vector<Tensor>()" if a.is_tensor_list else "wb::absent()")
+    layout = f"wb_layout::{schema.namespace}__{name or schema.name}_backward"
+    places = _places(len(made))
+    body = f"auto wb_got = {call}; auto wb_all = std::make_tuple({', '.join(made)});"
+    return {"entry": f'{body} wb::strides<{places}>(wb_all, "{layout}", {given}); return wb::pick<{places}>(wb_all);'}
 
 
 def thunk(source: Source, declaration: Declaration, function: Function) -> str:
@@ -178,63 +142,47 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
     for p in function.parameters:
         name = declaration.aliases.get(p.name, p.name)
         if name not in slots:
-            raise SchemaError(f"{function.name}: the parameter {p.name!r} binds to no argument and no directive", line=p.line)
-        passed.append(_from_slot(p, f"v[{slots[name]}]", declaration, name))
-    return "\n".join([
-        '#include "wb_host.h"',
-        _line(source.first_line, source.file),
-        source.text if source.text.endswith("\n") else source.text + "\n",
-        _line(function.line, source.file),
+            near = difflib.get_close_matches(p.name, slots, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise SchemaError(f"{function.name}: the parameter {p.name!r} binds to no argument and no directive{hint}", line=p.line)
+        passed.append(from_slot(p, f"v[{slots[name]}]", declaration, name))
+    return _around(source, function, [
         "WB_EXPORT int wb_call(const wb_value* v) {",
-        f"  ::{'::'.join(filter(None, (function.namespace, function.name)))}({', '.join(passed)});",
+        _line(function.line, source.file),
+        f"  {_name(function)}({', '.join(passed)});",
         "  return 0;",
         "}",
-        "",
     ])
 
 
-def _from_slot(p: Parameter, slot: str, declaration: Declaration, name: str) -> str:
-    kind = declaration.values[name].value
-    wanted = _plain(p.type)
-    if kind == "tensor":
-        if wanted == "Tensor":
-            # A reference that is not const needs something to refer to that lives through the call.
-            return f"(Tensor&)(const Tensor&)wb::borrow({slot}.p)" if "&" in p.spelled and not p.const else f"wb::borrow({slot}.p)"
-        if wanted == "std::optional<Tensor>":
-            return f"wb::borrow_optional({slot}.p)"
-    elif kind == "float" and wanted in ("float", "double"):
-        return f'wb::narrow<{wanted}>({slot}.f, "{name}")'
-    elif kind == "bool" and wanted == "bool":
-        return f"{slot}.i != 0"
-    elif kind == "int" and wanted in _NUMBERS["int"][1]:
-        return f'wb::narrow<{wanted}>({slot}.i, "{name}")'
-    raise SchemaError(f"the parameter '{p.spelled}' cannot take {name}, which is {kind} here", line=p.line)
+def _around(source: Source, function: Function, lines: Sequence[str]) -> str:
+    if function.templates:
+        raise SchemaError(
+            f"{function.name} is a template, which nothing calls by itself: write a function that looks at scalar_type(), "
+            "and name that one with --entry",
+            line=function.line,
+        )
+    text = source.text if source.text.endswith("\n") else source.text + "\n"
+    place = [_line(source.first_line, source.file), text + _line(function.line, source.file)]
+    return "\n".join(['#include "wb_host.h"', *place, *lines, ""])
 
 
-def results(function: Function) -> int:
-    """How many results a signature returns: 0 for void, the arity of a tuple, else 1."""
-    returns = function.returns.strip()
-    if returns == "void":
-        return 0
-    inner = re.fullmatch(r"(?:std::)?(?:tuple|pair)<(.*)>", returns, re.DOTALL)
-    if not inner:
-        return 1
-    depth, count = 0, 1
-    for c in inner[1]:
-        depth += (c == "<") - (c == ">")
-        count += c == "," and depth == 0
-    return count
+def _name(function: Function) -> str:
+    return "::" + "::".join(filter(None, (function.namespace, function.name)))
 
 
-def _plain(type_: str) -> str:
-    """A C++ type without const, references and torch's long name for Tensor."""
-    text = re.sub(r"\bconst\b|&", " ", type_)
-    text = re.sub(r"\s+", " ", text).strip()
-    text = re.sub(r"\s*([<>,])\s*", r"\1", text)
-    text = text.replace("torch::stable::Tensor", "Tensor")
-    return re.sub(r"(?<![:\w])(vector|optional|string|tuple)\b", r"std::\1", text)
+def _identifier(name: str) -> str:
+    """An argument's name in the wrapper: Python may call one `default`."""
+    return f"{name}_" if name in _CPP_WORDS else name
+
+
+def _places(count: int) -> str:
+    return ", ".join(map(str, range(count)))
 
 
 def _line(number: int, file: str) -> str:
     name = "".join(c if c.isprintable() else "?" for c in file).replace("\\", "\\\\").replace('"', '\\"')
     return f'#line {number} "{name}"'
+
+
+__all__ = ["bound", "render", "results", "thunk"]

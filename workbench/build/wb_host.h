@@ -2,6 +2,32 @@
 // Precompiled as a whole; cells include nothing of torch themselves.
 #pragma once
 
+#include <torch/headeronly/util/shim_utils.h>
+
+#include <stdexcept>
+#include <string>
+
+// torch >= 2.13 says what went wrong; before, this symbol is missing and null.
+extern "C" __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
+
+namespace wb {
+[[noreturn, maybe_unused]] __attribute__((noinline, cold)) static void torch_failed(const char* call) {
+  const char* why = torch_exception_get_what_without_backtrace ? torch_exception_get_what_without_backtrace() : nullptr;
+  if (why && *why) throw std::runtime_error(why);
+  std::string what = call;  // torch_call_dispatcher("aten::clone", ...: the op says more than the rest
+  const size_t from = what.find('"'), to = from == std::string::npos ? from : what.find('"', from + 1);
+  what = to == std::string::npos ? what.substr(0, what.find('(')) : what.substr(from + 1, to - from - 1);
+  throw std::runtime_error(what + " failed; torch wrote the reason to the error output");
+}
+}  // namespace wb
+
+// What torch's own headers would throw is the text of this macro's argument.
+#undef TORCH_ERROR_CODE_CHECK
+#define TORCH_ERROR_CODE_CHECK(call) \
+  if ((call) != TORCH_SUCCESS) {     \
+    wb::torch_failed(#call);           \
+  }
+
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -13,10 +39,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <optional>
-#include <stdexcept>
-#include <string>
+#include <sstream>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -24,34 +49,58 @@
 
 #include "wb_body.h"
 
-using torch::stable::Tensor;
 using torch::headeronly::ScalarType;
+using torch::stable::Device;
+using torch::stable::Tensor;
+
+// The cell names the op that it fills: what other blocks in it would register, for ever, is left out.
+#undef STABLE_TORCH_LIBRARY
+#undef STABLE_TORCH_LIBRARY_FRAGMENT
+#undef STABLE_TORCH_LIBRARY_IMPL
+#define WB_LEFT_OUT(m) \
+  template <typename WbLeftOut> [[maybe_unused]] static void C10_CONCATENATE(wb_left_out_, C10_UID)([[maybe_unused]] WbLeftOut & m)
+#define STABLE_TORCH_LIBRARY(ns, m) WB_LEFT_OUT(m)
+#define STABLE_TORCH_LIBRARY_FRAGMENT(ns, m) WB_LEFT_OUT(m)
+#define STABLE_TORCH_LIBRARY_IMPL(ns, k, m) WB_LEFT_OUT(m)
 
 namespace wb {
 
-// A number of the schema (int64_t, double) as a narrower C++ type, or an error that names the argument.
-template <typename To, typename From> To narrow(From value, const char* name) {
-  if constexpr (std::is_integral_v<To> && !std::is_same_v<To, bool>) {
-    if (static_cast<From>(static_cast<To>(value)) != value || (value < 0) != (static_cast<To>(value) < To(0)))
-      throw std::runtime_error(std::string(name) + " = " + std::to_string(value) + " does not fit the parameter's type");
+// ---- the schema's values as those of a signature: `what` is "lab::f: k", `as` the parameter as written ---------------
+template <typename T> [[noreturn]] __attribute__((noinline, cold)) void unfit(T value, const char* what, const char* as) {
+  std::ostringstream m;
+  m << what << " = " << value << " does not fit the parameter `" << as << '`';
+  throw std::runtime_error(m.str());
+}
+template <typename To, typename From> To narrow(From value, const char* what, const char* as) {
+  const To made = static_cast<To>(value);
+  if constexpr (std::is_integral_v<To>) {
+    if (static_cast<From>(made) != value || (value < 0) != (made < To(0))) unfit(value, what, as);
   } else if constexpr (std::is_same_v<To, float>) {
-    if (std::isfinite(value) && std::abs(value) > std::numeric_limits<float>::max())
-      throw std::runtime_error(std::string(name) + " = " + std::to_string(value) + " does not fit a float");
+    if (std::isfinite(value) && !std::isfinite(made)) unfit(value, what, as);
   }
-  return static_cast<To>(value);
-}
-template <typename To, typename From> std::optional<To> narrow_optional(const std::optional<From>& value, const char* name) {
-  if (!value) return std::nullopt;
-  return narrow<To>(*value, name);
-}
-template <typename To, typename From> std::vector<To> narrow_list(const std::vector<From>& values, const char* name) {
-  std::vector<To> made;
-  made.reserve(values.size());
-  for (const From& v : values) made.push_back(narrow<To>(v, name));
   return made;
 }
+template <typename To, typename From>
+std::optional<To> narrow_optional(const std::optional<From>& value, const char* what, const char* as) {
+  if (!value) return std::nullopt;
+  return narrow<To>(*value, what, as);
+}
+template <typename To, typename From>
+std::vector<To> narrow_list(const std::vector<From>& values, const char* what, const char* as) {
+  std::vector<To> made;
+  made.reserve(values.size());
+  for (const From& v : values) made.push_back(narrow<To>(v, what, as));
+  return made;
+}
+[[noreturn, maybe_unused]] __attribute__((noinline, cold)) static void is_none(const char* what, const char* as) {
+  throw std::runtime_error(std::string(what) + " is None, which the parameter `" + as + "` cannot be: make it a std::optional");
+}
+template <typename T> T& given(std::optional<T>& value, const char* what, const char* as) {
+  if (!value) is_none(what, as);
+  return *value;
+}
 
-// A tensor that the launcher lends for one call.
+// ---- what the launcher lends for one call ----------------------------------------------------------------------------
 inline Tensor borrow(void* handle) {
   AtenTensorHandle own = nullptr;
   if (aoti_torch_new_tensor_handle(static_cast<AtenTensorHandle>(handle), &own) != 0) throw std::runtime_error("a tensor could not be read");
@@ -61,6 +110,72 @@ inline std::optional<Tensor> borrow_optional(void* handle) {
   if (!handle) return std::nullopt;
   return borrow(handle);
 }
+inline Tensor borrow_given(void* handle, const char* what, const char* as) {
+  if (!handle) is_none(what, as);
+  return borrow(handle);
+}
+
+// ---- results ---------------------------------------------------------------------------------------------------------
+template <typename To, typename From> To as(From&& value) {
+  if constexpr (std::is_same_v<To, std::decay_t<From>>) return std::forward<From>(value);
+  else return static_cast<To>(value);
+}
+template <typename... To, typename Tuple, size_t... I> std::tuple<To...> each(Tuple&& all, std::index_sequence<I...>) {
+  return {as<To>(std::get<I>(std::move(all)))...};
+}
+// What a function returned, one value or a tuple of them, as the schema's types: a float is a double there.
+template <typename... To, typename All> std::tuple<To...> results(All all) {
+  if constexpr (requires { std::tuple_size<All>::value; }) return each<To...>(std::move(all), std::index_sequence_for<To...>());
+  else return {as<To>(std::move(all))...};
+}
+template <size_t... I, typename All> auto pick(All&& all) {
+  if constexpr (sizeof...(I) == 1) return (std::get<I>(std::move(all)), ...);
+  else return std::make_tuple(std::get<I>(std::move(all))...);
+}
+
+// The reference's strides are the contract: where an argument is not contiguous, ask for them, and copy into them.
+inline int ask_layout = 0;  // 1: ask at every call
+inline bool strided(const Tensor& t) { return t.defined() && !t.is_contiguous(); }
+inline bool strided(const std::optional<Tensor>& t) { return t && strided(*t); }
+template <typename T> bool strided(const std::vector<T>& list) {
+  if constexpr (!std::is_arithmetic_v<T>)
+    for (const T& t : list) if (strided(t)) return true;
+  return false;
+}
+template <typename T> bool strided(const T&) { return false; }
+
+inline void restride(Tensor& got, StableIValue wanted) {
+  Tensor like(reinterpret_cast<AtenTensorHandle>(wanted));
+  if (!got.defined() || !like.defined() || got.dim() != like.dim() || got.scalar_type() != like.scalar_type()) return;
+  bool same = true;
+  for (int64_t d = 0; d < got.dim(); ++d) {
+    if (got.size(d) != like.size(d)) return;  // the trial tells shapes apart
+    same = same && (got.size(d) < 2 || got.stride(d) == like.stride(d));
+  }
+  if (same) return;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(like.get(), got.get(), 0));
+  got = like;
+}
+inline void restride(std::vector<Tensor>&, StableIValue wanted) { torch_delete_list(reinterpret_cast<StableListHandle>(wanted)); }
+template <typename T> void restride(T&, StableIValue) {}  // a number
+
+struct NoGradients {
+  bool former = aoti_torch_grad_mode_is_enabled();
+  NoGradients() { aoti_torch_grad_mode_set_enabled(false); }
+  ~NoGradients() { aoti_torch_grad_mode_set_enabled(former); }
+};
+template <size_t... I, typename All, typename... Given>
+__attribute__((noinline, cold)) void restrides(All& all, const char* layout, const Given&... given) {
+  NoGradients guard;
+  StableIValue stack[sizeof...(I) + sizeof...(Given) + 1] = {torch::stable::detail::from(given)...};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(layout, "", stack, TORCH_ABI_VERSION));
+  (restride(std::get<I>(all), stack[I]), ...);
+}
+template <size_t... I, typename All, typename... Given> void strides(All& all, const char* layout, const Given&... given) {
+  if (__builtin_expect(ask_layout || (strided(given) || ...), 0)) restrides<I...>(all, layout, given...);
+}
+
+// ---- gradients -------------------------------------------------------------------------------------------------------
 
 // Where a schema must return a tensor and there is none: an empty one of bytes, which callers know.
 inline Tensor absent() {
@@ -70,33 +185,39 @@ inline Tensor absent() {
     throw std::runtime_error("no memory");
   return Tensor(made);
 }
-inline Tensor gradient(const Tensor& t) { return t.defined() ? t : absent(); }
-inline Tensor gradient(const std::optional<Tensor>& t) { return t && t->defined() ? *t : absent(); }
-inline std::vector<Tensor> gradient(const std::vector<Tensor>& list) { return list; }
-
-inline bool moves(const Tensor& t) {
-  const ScalarType type = t.scalar_type();
-  return type == ScalarType::Float || type == ScalarType::Double || type == ScalarType::Half || type == ScalarType::BFloat16;
+inline Tensor gradient(const Tensor& t, const char* what) {
+  if (!t.defined())
+    throw std::runtime_error(std::string(what) + " is undefined: return std::optional<Tensor>, and std::nullopt for a gradient to be left to the reference");
+  return t;
 }
+// One that is left to the reference: undefined.
+inline Tensor gradient(const std::optional<Tensor>& t, const char*) {
+  if (t && t->defined()) return *t;
+  AtenTensorHandle none = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_new_uninitialized_tensor(&none));
+  return Tensor(none);
+}
+inline std::vector<Tensor> gradient(const std::vector<Tensor>& list, const char*) { return list; }
 
-inline std::unique_ptr<torch::stable::detail::StableLibrary> library;
+inline torch::stable::detail::StableLibrary* library = nullptr;  // never destroyed at exit: torch may be gone by then
 inline std::string reply;
 }  // namespace wb
 
 #define WB_EXPORT extern "C" __attribute__((visibility("default")))
-#define WB_MODULE(ns, key, ...)                                                                                  \
-  WB_EXPORT const char* wb_unregister() { return wb::library.reset(), nullptr; }                                 \
-  WB_EXPORT const char* wb_register() {                                                                          \
-    if (wb::library) return nullptr;                                                                             \
-    try {                                                                                                        \
-      using torch::stable::detail::StableLibrary;                                                                \
-      wb::library = std::make_unique<StableLibrary>(StableLibrary::Kind::IMPL, ns, key, "cell", 1);              \
-      auto& m = *wb::library;                                                                                    \
-      __VA_ARGS__                                                                                                \
-    } catch (const std::exception& error) {                                                                      \
-      wb::library.reset();                                                                                       \
-      wb::reply = error.what();                                                                                  \
-      return wb::reply.c_str();                                                                                  \
-    }                                                                                                            \
-    return nullptr;                                                                                              \
+#define WB_MODULE(ns, key, ...)                                                                                      \
+  WB_EXPORT void wb_ask_layout(int always) { wb::ask_layout = always; }                                              \
+  WB_EXPORT const char* wb_unregister() { return delete std::exchange(wb::library, nullptr), nullptr; }              \
+  WB_EXPORT const char* wb_register() {                                                                              \
+    if (wb::library) return nullptr;                                                                                 \
+    try {                                                                                                            \
+      using torch::stable::detail::StableLibrary;                                                                    \
+      wb::library = new StableLibrary(StableLibrary::Kind::IMPL, ns, key, "cell", 1);                                \
+      auto& m = *wb::library;                                                                                        \
+      __VA_ARGS__                                                                                                    \
+    } catch (const std::exception& error) {                                                                          \
+      delete std::exchange(wb::library, nullptr);                                                                    \
+      wb::reply = error.what();                                                                                      \
+      return wb::reply.c_str();                                                                                      \
+    }                                                                                                                \
+    return nullptr;                                                                                                  \
   }

@@ -5,17 +5,18 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import torch
 
 from .. import directives
-from ..build import body, cpp, host, launcher, native, store
+from ..build import body, cpp, ctypes_cpp, host, host_types, launcher, native, process, store
 from ..build.result import Build
 from ..directives import Allocate, Require, Tune
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
-from ..source import Function, Source
+from ..source import Function, Source, directives_of
 from ..trial import Launch
 from .base import Dtypes, Kernel
 
@@ -25,9 +26,10 @@ class Module:
     """A library that registers itself: `wb_register` and `wb_unregister`, as launchers have them."""
 
     path: str
+    layout: bool = False
 
     def load(self, allocate: Callable[[int], int]) -> object:
-        return Loaded(self.path).register()
+        return Loaded(self.path).ask_layout(self.layout).register()
 
 
 class Loaded:
@@ -40,6 +42,11 @@ class Loaded:
             raise BuildError(f"the library does not load into this torch: {error}") from None
         for name in ("wb_register", "wb_unregister"):
             getattr(self._library, name).restype = ctypes.c_char_p
+
+    def ask_layout(self, always: bool) -> Loaded:
+        """Ask for the strides of the reference at every call, or only where an argument is not contiguous."""
+        self._library.wb_ask_layout(int(always))
+        return self
 
     def register(self) -> Loaded:
         self._said(self._library.wb_register())
@@ -67,8 +74,8 @@ class HostKernel(Kernel):
         floating: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.function = entry(found, schema, slot, function, source)
-        shared = slot == "backward" and any(f.name == schema.name for f in found)
-        declaration = directives.parse(_flags_alone(source) if shared else source, schema, entry=slot)
+        own = _without_the_forwards(source, found, schema) if slot == "backward" else source
+        declaration = directives.parse(own, schema, entry=slot)
         super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)))
         self.because = f"Tensor in the signature of {self.function.name}"
         self._floating = tuple(a.name for a in schema.tensors) if floating is None else tuple(floating)
@@ -104,7 +111,7 @@ class HostKernel(Kernel):
     # ------------------------------------------------------------ what it takes
 
     def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
-        return {**dtypes, **dict.fromkeys(self.schema.saves)}
+        return {**dict.fromkeys(self.schema.saves), **body.complete(self.declaration, dtypes)}
 
     @property
     def uses_saved(self) -> bool:
@@ -113,26 +120,57 @@ class HostKernel(Kernel):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        return ()
+        """The gradients that no directive makes, or that the function's type says may be missing."""
+        if self.slot != "backward" or self.tier != "host":
+            return ()
+        if self._launched:
+            return tuple(a.name for a in self.schema.tensors if f"grad_{a.name}" not in self.declaration.gradients)
+        types = zip(self._floating, host_types.result_types(self.function), strict=False)
+        return tuple(name for name, t in types if t.startswith("std::optional<"))
+
+    @property
+    def native_schema(self) -> Schema:
+        """A backward that leaves gradients out stands beside the op's."""
+        return replace(self.schema, name=f"{self.schema.name}_partial") if self.left_out else self.schema
 
     # ------------------------------------------------------------ build
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
-        if self._build is None:
-            text = self._text()
-            includes = [self.source.path] if self.source.path else []
-            self._build = cpp.compile(
-                text, kind="host", flags=self.declaration.flags, file=self.source.file, includes=includes
-            )
-        if self._launched and self._launcher_build is None:
-            text = launcher.render(self.schema, self.declaration, entry=self.slot, gradients=self._gradients())
-            self._launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
+        pool = ThreadPoolExecutor(1)
+        try:
+            launcher_ = pool.submit(self._build_launcher) if self._launched else None
+            self._build_text()
+            if launcher_ is not None:
+                launcher_.result()
+        except KeyboardInterrupt:
+            process.stop()
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
         return [None] * len(combinations)
+
+    def _build_text(self) -> None:
+        if self._build is None:
+            self._build = cpp.compile(
+                self._text(),
+                kind="host",
+                flags=self.declaration.flags,
+                file=self.source.file,
+                includes=[self.source.path] if self.source.path else [],
+            )
+
+    def _build_launcher(self) -> None:
+        if self._launcher_build is None:
+            schema, gradients = self.native_schema, self._gradients()
+            text = launcher.render(schema, self.declaration, entry=self.slot, gradients=gradients)
+            self._launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
 
     def _text(self) -> str:
         if self._launched:
             return host.thunk(self.source, self.declaration, self.function)
-        return host.render(self.source, self.schema, self.declaration, self.function, gradients=self._floating)
+        return host.render(
+            self.source, self.schema, self.declaration, self.function, gradients=self._floating, name=self.native_schema.name
+        )
 
     def _gradients(self) -> tuple[str, ...] | None:
         return tuple(f"grad_{a.name}" for a in self.schema.tensors) if self.slot == "backward" else None
@@ -158,32 +196,48 @@ class HostKernel(Kernel):
 
     def launch(self) -> object:
         if not self._launched:
-            return Module(self._build.path)
+            return Module(self._build.path, self.layout)
         return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=True)
 
     def _instance(self) -> native.Instance:
-        """One for all dtypes: no parameter of it is a pointer to elements."""
-        made = body.Body("", ("wb_call",), ((),))
+        """One for all dtypes: no parameter of it is a pointer to elements. The launcher refuses None for numbers."""
+        places = {n: i for i, n in enumerate(self.declaration.values)}
+        taken = [(places[self.declaration.aliases.get(p.name, p.name)], p.type) for p in self.function.parameters]
+        numbers = tuple((i, name) for i, t in taken if (name := ctypes_cpp.name_of(t)))
+        made = body.Body("", ("wb_call",), (numbers,))
         return native.Instance((None,) * len(self.declaration.tensors), self._build.path, made)
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
-        if not self._launched:
-            self._loaded = self._loaded or Loaded(self._build.path)
-        else:
-            self._loaded = self._loaded or native.Launcher(self._launcher_build.path)
+        if self._loaded is None:
+            self._loaded = native.Launcher(self._launcher_build.path) if self._launched else Loaded(self._build.path)
+        self.refresh()
+        self._loaded.register()
+
+    def refresh(self) -> None:
+        if isinstance(self._loaded, native.Launcher):
             made = native.descriptor(self.declaration, [self._instance()], layout=self.layout, handles=True)
             self._loaded.install(made)
-        self._loaded.register()
+        elif self._loaded is not None:
+            self._loaded.ask_layout(self.layout)
 
     def remove(self) -> None:
         if self._loaded is not None:
             self._loaded.unregister()
 
 
-def _flags_alone(source: Source) -> Source:
-    """The directives of a cell that holds the forward too are the forward's, but for its flags."""
-    lines = [("" if re.match(r"\s*//! (?!flags\b)", line) else line) for line in source.text.splitlines()]
+def _without_the_forwards(source: Source, found: Sequence[Function], schema: Schema) -> Source:
+    """A backward's cell without the directives of a forward in it: those that make tensors, `require` and `tune`."""
+    makes_gradients = any(re.match(r"grad_\w+\s*=", text) for _, text in directives_of(source))
+    others = [f for f in found if f.name == schema.name or (_on_tensors(f) and f.name != "backward")]
+    if makes_gradients or not others:
+        return source
+    forwards = re.compile(r"\s*//! (?:(?:require|tune)\b|\w+\s*=\s*(?:empty|zeros)(?:_like)?\s*\()")
+    lines = ["" if forwards.match(line) else line for line in source.text.splitlines()]
     return replace(source, text="\n".join(lines))
+
+
+def _on_tensors(f: Function) -> bool:
+    return "Tensor" in f.returns + "".join(p.type for p in f.parameters)
 
 
 def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:
@@ -191,13 +245,15 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
     name = wanted or ("backward" if slot == "backward" else schema.name)
     named = [f for f in found if f.name == name]
     if not named and slot == "forward" and not wanted:  # pasted code has names of its own
-        named = [f for f in found if "Tensor" in f.returns + "".join(p.type for p in f.parameters) and f.name != "backward"]
+        named = [f for f in found if _on_tensors(f) and f.name != "backward"]
     if len(named) == 1:
         return named[0]
     names = ", ".join(dict.fromkeys(f.name for f in found)) or "no function"
     if named:
+        alike = len({f.name for f in named}) == 1
+        cure = "keep one, or give the other another name" if alike else "say --entry NAME"
         raise SchemaError(
-            f"which function is {schema.name}? The cell has {', '.join(f.name for f in named)}; say --entry NAME",
+            f"which function is {schema.name}? The cell has {', '.join(f.name for f in named)}; {cure}",
             line=named[1].line, file=source.file,
         )  # fmt: skip
     raise SchemaError(f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file)
