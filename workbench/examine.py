@@ -215,9 +215,10 @@ def _outcome(op, slot: str, e: Evidence, result, limit_s: float) -> Outcome:
             detail = f"did not end within {limit_s:g} s"
         return Outcome(case, dtype, "skip" if result.status == "skip" else FAULTS[result.status], detail=detail)
     names = (*op.schema.outputs, *op.schema.saves) if slot == "forward" else [f"grad_{a.name}" for a in op.schema.tensors]
-    got = {n: t for n, t in zip(names, result.outputs, strict=False) if isinstance(t, torch.Tensor)}
-    unwritten = dict(zip(names, result.unwritten, strict=False))
-    alias = next(((n, a) for n, a in zip(names, result.aliases, strict=False) if a), None)
+    returned = _flat(names, result.outputs)
+    got = {n: t for n, t in returned if isinstance(t, torch.Tensor)}
+    unwritten = dict(zip((n for n, _ in returned), result.unwritten, strict=False))
+    alias = next(((n, a) for (n, _), a in zip(returned, result.aliases, strict=False) if a), None)
     if alias:
         return Outcome(case, dtype, "mismatch", detail=f"{alias[0]} shares memory with {alias[1]}; an output must be a tensor of its own")
     if slot == "forward":
@@ -228,6 +229,15 @@ def _outcome(op, slot: str, e: Evidence, result, limit_s: float) -> Outcome:
         wanted = replace(e.wanted, outputs=tuple(o for o in e.wanted.outputs if o.name in got))
         return agree.judge(got, wanted, unwritten=unwritten) if wanted.outputs else Outcome(case, dtype, "skip", detail="no gradient here")
     return agree.judge(got, e.wanted, unwritten=unwritten)
+
+
+def _flat(names: Sequence[str], outputs: Sequence[object]) -> list[tuple[str, object]]:
+    """Results by name, those of a list as `outs[0]`, `outs[1]`: the names that the reference's answers have."""
+    found: list[tuple[str, object]] = []
+    for name, value in zip(names, outputs, strict=False):
+        listed = isinstance(value, (list, tuple))
+        found += [(f"{name}[{i}]", v) for i, v in enumerate(value)] if listed else [(name, value)]
+    return found
 
 
 def _notes(found: Sequence[Evidence]) -> tuple[str, ...]:
