@@ -59,3 +59,10 @@ def load_ipython_extension(shell: object) -> None:
     from .magic import register
 
     register(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """What `%unload_ext workbench` and `%reload_ext workbench` call."""
+    from .magic import unregister
+
+    unregister(shell)

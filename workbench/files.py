@@ -14,7 +14,7 @@ from .source import Source
 LANGUAGES = {".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp"}
 HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp")
 
-_written: dict[str, tuple[str, str]] = {}  # by real path: the target and the digest of what a cell wrote there
+_built: dict[str, tuple[str, str]] = {}  # by real path: the target and the digest of the text last built of it
 
 
 def read(file: str | Path) -> str:
@@ -41,12 +41,18 @@ def source(file: Path) -> Source:
     if file.suffix not in LANGUAGES:
         ends = f"a kernel file ends in {', '.join(LANGUAGES)} or .py"
         raise SchemaError(f"{file}: {ends}, got {file.suffix or 'no suffix'!r}")
-    return Source(read(file), LANGUAGES[file.suffix], str(file), 1, str(file.parent.resolve()))
+    return Source(read(file), LANGUAGES[file.suffix], shown(file), 1, str(file.parent.resolve()))
+
+
+def shown(file: str | Path) -> str:
+    """How messages name a file: from the working folder where it lies below it."""
+    below = os.path.relpath(file) if os.path.isabs(file) else str(file)
+    return str(file) if below.startswith(os.pardir) else below
 
 
 def target(file: Path) -> str:
     """The slot that a file's name says, or the cell that wrote it: `rmsnorm.backward.cpp` -> `rmsnorm.backward`."""
-    told = _written.get(os.path.realpath(file))
+    told = _built.get(os.path.realpath(file))
     return told[0] if told else file.name[: -len(file.suffix)] if file.suffix else file.name
 
 
@@ -69,11 +75,11 @@ def write(path: str, text: str, target: str) -> None:
     try:
         if os.path.isdir(final):
             raise IsADirectoryError(21, "it is a folder")
-        _written[final] = target, digest(content)
+        _built[final] = target, digest(content)
         if not os.path.exists(final) or Path(final).read_bytes() != content.encode("utf-8"):
             _replace(final, content)
     except (OSError, UnicodeEncodeError) as error:
-        _written.pop(final, None)
+        _built.pop(final, None)
         why = getattr(error, "strerror", None) or error
         raise SchemaError(f"{path} cannot be written: {why}; the cell was not built") from error
 
@@ -92,9 +98,14 @@ def _replace(final: str, content: str) -> None:
         raise
 
 
-def is_what_a_cell_wrote(file: str | Path) -> bool:
-    """Does the file still say what a cell of this process put there, and has built?"""
-    told = _written.get(os.path.realpath(file))
+def built(file: Path, text: str) -> None:
+    """Remember that this text of the file was built, well or not."""
+    _built[os.path.realpath(file)] = target(file), digest(text)
+
+
+def is_built(file: Path) -> bool:
+    """Does the file say what was last built of it: by loading it, or by the cell that wrote it?"""
+    told = _built.get(os.path.realpath(file))
     try:
         return told is not None and told[1] == digest(read(file))
     except SchemaError:
@@ -105,13 +116,14 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def as_cell(file: Path) -> str:
-    """A file as a cell that writes to it: its magic line, then its text.
+def as_cell(file: Path, given: str = "") -> str:
+    """A file as a cell that writes to it: its magic line, which names it as `given`, then its text.
 
     >>> as_cell(Path("scale.cpp"))
     '%%cpp scale --file scale.cpp\\nvoid scale(...) {...}'
     """
     import shlex
 
-    found = source(file)
-    return f"%%cpp {shlex.quote(target(file))} --file {shlex.quote(str(file))}\n{found.text.removesuffix(chr(10))}"
+    magic = f"%%cpp {shlex.quote(target(file))} --file {shlex.quote(given or str(file))}"
+    text = source(file).text
+    return f"{magic}\n{text.removesuffix(chr(10))}"

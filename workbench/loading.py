@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import cells, files
@@ -47,6 +48,26 @@ def load_files(paths: Iterable[Path]) -> list[Op]:
     return list(found.values())
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How the extension in a folder was loaded, for loading it again."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    options: Mapping[str, object]
+
+    def load(self) -> list[Op]:
+        return load(self.folder, [str(f) for f in self.files], **self.options)
+
+
+def recipe(folder: Path) -> Recipe | None:
+    """How `wb.load(folder, sources=...)` was last called in this process; None if it was not."""
+    return _recipes.get(folder.resolve())
+
+
+_recipes: dict[Path, Recipe] = {}
+
+
 def files_of(folder: Path) -> list[Path]:
     """What a folder holds, in the order in which it must run: op.py, forwards, backwards."""
     kernels = [f for f in sorted(folder.iterdir()) if f.suffix in LANGUAGES and f.is_file()]
@@ -61,6 +82,7 @@ def files_of(folder: Path) -> list[Path]:
 
 def _build(file: Path, near: Sequence[Op]) -> Op:
     text = files.source(file)
+    files.built(file, text.text)
     name, dot, slot = files.target(file).partition(".")
     here = [op for op in near if op.name == name]
     return cells.run(f"{here[0].qualname}{dot}{slot}" if len(here) == 1 else f"{name}{dot}{slot}", text)
@@ -78,6 +100,7 @@ def _run(file: Path) -> list[Op]:
         code = compile(file.read_bytes(), str(where), "exec")
     except OSError as error:
         raise SchemaError(f"{file} cannot be read: {error.strerror}") from error
+    files.built(file, files.read(file))
     sys.modules[module.__name__] = module  # so that pickles and inspect find it
     exec(code, vars(module))
     return [v for v in vars(module).values() if isinstance(v, Op)]

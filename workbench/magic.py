@@ -1,16 +1,18 @@
-"""The notebook's side: `%%cpp`. It parses its line, calls `wb.cpp`'s own function and displays; nothing more."""
+"""The notebook's side: `%%cpp` and `%wb`. They parse their line, call what is behind and display; no more."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from collections.abc import Callable
 
-from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
-from . import cells
+from . import cells, commands, watch
 from .errors import SchemaError, WorkbenchError
-from .report import Line
+from .report import Line, Watched
 from .show import words
 from .source import Source
 
@@ -20,8 +22,9 @@ USAGE = "%%cpp TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME
 
 @magics_class
 class Workbench(Magics):
-    """The cell magics of the workbench."""
+    """The magics of the workbench."""
 
+    @no_var_expand  # a path may hold `$` and braces
     @cell_magic
     def cpp(self, line: str, cell: str) -> None:
         """Put a C++ function into a slot of an op: build it, try it, install it if it agrees with the reference.
@@ -40,6 +43,15 @@ class Workbench(Magics):
         except WorkbenchError as error:
             error.brief = brief(shown[-1]) if shown else ""
             raise
+
+    @no_var_expand
+    @line_magic
+    def wb(self, line: str) -> None:
+        """Ops and files of the workbench; `%wb` alone says what there is."""
+        fill = self.shell.set_next_input
+        said = commands.run(line, _folder(self.shell), watched=_place, fill=fill)
+        if said:
+            print(said)
 
 
 def parse(line: str) -> tuple[str, dict]:
@@ -88,18 +100,40 @@ def show_line(line: Line) -> None:
     display(line)
 
 
-def _folder(shell: object) -> str:
-    """The folder beside the notebook, in which quoted includes are looked up."""
-    import os
+def _place() -> Callable[[Watched], None]:
+    """A place below the cell that runs; what is shown in it takes the place of what was there."""
+    handle = None
 
-    return os.getcwd()
+    def show(report: Watched) -> None:
+        nonlocal handle
+        if handle is None:
+            handle = display(report, display_id=True)
+        else:
+            handle.update(report)
+
+    return show
+
+
+def _folder(shell: object) -> str:
+    """The notebook's folder: quoted includes are looked up there, and `--file` begins there."""
+    file = shell.user_ns.get("__vsc_ipynb_file__")  # VS Code may start a kernel elsewhere
+    folder = os.path.dirname(file) if isinstance(file, str) else getattr(shell, "starting_dir", "")
+    return folder if folder and os.path.isdir(folder) else os.getcwd()
 
 
 def register(shell: object) -> None:
-    """Bring the magics; a second time changes nothing."""
+    """Bring the magics. A second time changes nothing but that watches of the first end."""
+    watch.stop()
     shell.register_magics(Workbench)
     if show_line not in cells.listeners:
         cells.listeners.append(show_line)
 
 
-__all__ = ["Workbench", "parse", "register", "show_line"]
+def unregister(shell: object) -> None:
+    """Watches end, and cells show no line any more."""
+    watch.stop()
+    if show_line in cells.listeners:
+        cells.listeners.remove(show_line)
+
+
+__all__ = ["Workbench", "parse", "register", "show_line", "unregister"]

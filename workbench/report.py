@@ -231,4 +231,28 @@ class Card(Report):
         return text.card(self)
 
 
-__all__ = ["Card", "Check", "HistoryRow", "Line", "Mismatch", "Outcome", "Report", "Row", "SlotRow", "Trial"]
+@dataclass(frozen=True)
+class Watched(Report):
+    """What `%wb watch` has loaded: the newest line of each slot, and what kept it from loading the rest."""
+
+    path: str
+    lines: tuple[Line, ...] = ()
+    error: str = ""  # what no line tells: a file that cannot be read, a Python error in op.py
+    state: str = "watching"  # or "stopped"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.error and all(line.ok for line in self.lines)
+
+    @property
+    def rows(self) -> tuple[Line, ...]:
+        return self.lines
+
+    def __str__(self) -> str:
+        from .show import text
+
+        return text.watched(self)
+
+
+__all__ = ["Card", "Check", "HistoryRow", "Line", "Mismatch", "Outcome", "Report", "Row", "SlotRow", "Trial", "Watched"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from html import escape
 
 from ..errors import Diagnostic
-from ..report import Card, Check, Line, Mismatch, Outcome, Report, Row, Trial
+from ..report import Card, Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
 from . import gather, pattern, picture, text, words
 from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
 from .style import sheet
@@ -23,7 +23,7 @@ def of(report: Report) -> str:
     """The html of any report, with its stylesheet."""
     from . import card  # above this module: a card holds a check
 
-    draw: dict[type, Callable[..., str]] = {Line: line, Trial: trial, Check: check, Card: card.card}
+    draw: dict[type, Callable[..., str]] = {Line: line, Trial: trial, Check: check, Card: card.card, Watched: watched}
     for kind in type(report).__mro__:
         if kind in draw:
             return page(draw[kind](report), "report")
@@ -58,6 +58,13 @@ def line(report: Line) -> str:
     notes = dict.fromkeys([*report.notes, *(report.trial.notes if report.trial else ())])
     below = ("" if report.installed else _why(report)) + captions([*notes, *([report.cost] if report.cost else [])])
     return f'<div class="line"><div class="row">{row}</div>{below}</div>'
+
+
+def watched(report: Watched) -> str:
+    """The newest line of each slot, an error that no line tells, and what is watched."""
+    error = f'<p class="bad">{rich(report.error)}</p>'.replace("\n", "<br>") if report.error else ""
+    said = f"{report.state} <code>{escape(report.path)}</code>"
+    return f'{"".join(map(line, report.lines))}{error}{captions(report.notes)}<p class="cap">{said}</p>'
 
 
 def _agreement(trial: Trial | None) -> str:

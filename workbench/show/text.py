@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from ..errors import Diagnostic
-from ..report import Card, Check, HistoryRow, Line, Mismatch, Row, SlotRow, Trial
+from ..report import Card, Check, HistoryRow, Line, Mismatch, Row, SlotRow, Trial, Watched
 from . import gather, pattern, words
 
 WIDTH = 100
@@ -160,6 +160,13 @@ def card(report: Card) -> str:
     if report.history:
         shown += ["", *_history(report.history)]
     return "\n".join([*shown, *(_note(note) for note in report.notes)])
+
+
+def watched(report: Watched) -> str:
+    """The newest line of each slot, an error that no line tells, and what is watched."""
+    shown = [line(each) for each in report.lines]
+    shown += [report.error] if report.error else []
+    return "\n".join([*shown, *(_note(note) for note in report.notes), f"{report.state} {report.path}"])
 
 
 def _slots(slots: Sequence[SlotRow]) -> list[str]:
