@@ -9,7 +9,7 @@ import pytest
 
 from workbench import source as source_module
 from workbench.errors import SchemaError, ToolchainError
-from workbench.source import Function, Parameter, Source, TemplateParameter, directives_of, functions, title
+from workbench.source import Function, Parameter, Source, TemplateParameter, code, directives_of, functions, title
 
 
 def test_directives_carry_the_users_line_numbers():
@@ -87,7 +87,7 @@ def test_one_signature_in_full():
                 Parameter("x", "T", True, True, 5, "const T* __restrict__ x"),
                 Parameter("w", "T", True, True, 6, "T const* w"),
                 Parameter("out", "float", True, False, 6, "float out[]"),
-                Parameter("n", "unsigned long long", False, False, 6, "unsigned long long n"),
+                Parameter("n", "unsigned long long", False, False, 6, "unsigned long long n", "3"),
                 Parameter("eps", "double", False, True, 6, "const double eps"),
                 Parameter("r", "int64_t", True, False, 6, "int64_t *const r"),
             ),
@@ -195,3 +195,8 @@ def test_without_tree_sitter_the_package_is_named(monkeypatch, missing, package)
     monkeypatch.undo()
     source_module._parser.cache_clear()
     assert functions("void f() {}", "cuda")[0].name == "f"
+
+
+def test_code_is_what_is_left_without_comments_and_strings():
+    text = '#include "a.h"  // at::x\nchar q = \'"\'; f(R"(at::y "z")", "//"); int n = 1\'000;\n#define S "s"\n'
+    assert code(text) == '#include "a.h"   \nchar q =  ; f( ,  ); int n = 1\'000;\n#define S  \n'

@@ -24,6 +24,7 @@ class Parameter:
     const: bool  # of what a pointer points to, else of the parameter itself
     line: int
     spelled: str = ""  # the whole parameter as written, without its default
+    default: str = ""  # as written, "" when there is none
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ _PYTHON_TOKENS = re.compile(
       | \"{3}.*?(?:\"{3}|\Z) | '{3}.*?(?:'{3}|\Z) | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'""",
     re.DOTALL | re.VERBOSE,
 )
+_INCLUDE = re.compile(r"#[ \t]*include[ \t]*$")
 _DIRECTIVE = re.compile(r"//! (?=[^\W\d]|\*)")
 
 
@@ -95,6 +97,20 @@ def comments(source: Source) -> Iterator[tuple[int, str, bool]]:
         seen = start
         before = source.text[source.text.rfind("\n", 0, start) + 1 : start]
         yield line, token["comment"].rstrip(), not before.strip()
+
+
+def code(text: str) -> str:
+    """C++ text with a blank for every comment and string, so that a search meets code alone; includes stay.
+
+    >>> code('at::Tensor f(); // not at::empty')
+    'at::Tensor f();  '
+    """
+
+    def blank(token: re.Match) -> str:
+        before = text[text.rfind("\n", 0, token.start()) + 1 : token.start()].lstrip()
+        return token[0] if token["comment"] is None and _INCLUDE.match(before) else " "
+
+    return _C_TOKENS.sub(blank, text)
 
 
 def directives_of(source: Source) -> tuple[tuple[int, str], ...]:
@@ -236,6 +252,7 @@ class _Reader:
             const,
             self.line(declarator if declarator is not None else node),
             spelled,
+            self.text(default) if default else "",
         )
 
     def template(self, node: Any) -> TemplateParameter:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from .. import directives
+from ..directives.lines import targets
+from ..errors import SchemaError
 from ..schema import Schema, split_name
-from ..source import Source, functions
+from ..source import Source, directives_of, functions
 from . import signature
 from .base import Kernel
 from .choose import Tier, full_only, tier
@@ -41,7 +43,12 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
     if tier(source, found).name == "raw":
         return directives.infer_schema(source, found, qualname, function=function)
     made = Schema(*split_name(qualname), (), (), ())
-    return signature.infer(entry(found, made, "forward", function, source), qualname)
+    declared = [name for _, text in directives_of(source) for name in targets(text)]
+    try:
+        return signature.infer(entry(found, made, "forward", function, source), qualname, declared)
+    except SchemaError as error:
+        error.file = error.file or source.file
+        raise
 
 
 __all__ = ["FullKernel", "HostKernel", "Kernel", "RawKernel", "Tier", "full_only", "kernel", "tier"]

@@ -8,18 +8,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..source import Function, Source
+from ..source import Function, Source, code
 
 # What only the full tier can build, and how the card names it.
 _FULL = (
     (re.compile(r"\btorch::(?!stable\b|headeronly\b)\w+"), "{} in the text"),
     (re.compile(r"\b(?:at|c10)::\w+"), "{} in the text"),
+    (re.compile(r"\busing\s+namespace\s+(?:torch|at|c10)\s*;"), "{} in the text"),
     (re.compile(r"\bTORCH_LIBRARY\w*\s*\("), "a TORCH_LIBRARY block"),
     (re.compile(r"\bPYBIND11_MODULE\s*\("), "a PYBIND11_MODULE block"),
     (re.compile(r"\bAT_DISPATCH_\w+"), "{} in the text"),
     (re.compile(r"#\s*include\s*[<\"](?:torch/(?!csrc/stable|headeronly)|ATen/|c10/|pybind11/)[^>\"]*[>\"]"), "{}"),
 )
-_COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _HOST_TYPE = re.compile(r"\bTensor\b")
 
 
@@ -37,37 +37,23 @@ class Tier:
 
 def tier(source: Source, functions: tuple[Function, ...]) -> Tier:
     """The tier of a C++ or CUDA cell. Comments and strings decide nothing; includes do."""
-    plain = _code(source)
+    plain = code(source.text)
     for pattern, because in _FULL:
         found = pattern.search(plain)
         if found:
-            return Tier("full", because.format(" ".join(found[0].split())))
+            return Tier("full", because.format(" ".join(found[0].split()).rstrip("; ")))
     for f in functions:
-        if _HOST_TYPE.search(f.returns) or any(_HOST_TYPE.search(p.type) or _HOST_TYPE.search(p.spelled) for p in f.parameters):
+        if any(_HOST_TYPE.search(t) for t in (f.returns, *(p.spelled for p in f.parameters))):
             return Tier("host", f"Tensor in the signature of {f.name}")
     return Tier("raw")
 
 
 def full_only(source: Source) -> tuple[str, ...]:
     """All that only the full tier can build, as the text spells it, each once: `at::Tensor`, `<torch/extension.h>`."""
-    plain = _code(source)
+    plain = code(source.text)
     found = []
     for pattern, _ in _FULL:
         for match in pattern.finditer(plain):
             header = re.search(r"[<\"](.*)[>\"]", match[0])
-            found.append((match.start(), f"<{header[1]}>" if header else match[0].rstrip("( \t\n")))
+            found.append((match.start(), f"<{header[1]}>" if header else " ".join(match[0].split()).rstrip("(; ")))
     return tuple(dict.fromkeys(word for _, word in sorted(found)))
-
-
-def _code(source: Source) -> str:
-    """The text without comments and strings; what a directive includes stays."""
-
-    def kept(match: re.Match) -> str:
-        return match[0] if match[0].startswith('"') and _is_include(source.text, match.start()) else " "
-
-    return _COMMENT_OR_STRING.sub(kept, source.text)
-
-
-def _is_include(text: str, position: int) -> bool:
-    line = text[text.rfind("\n", 0, position) + 1 : position]
-    return line.lstrip().startswith("#")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
+from ..build.host_types import NUMBERS, split
 from ..errors import SchemaError
-from ..schema import Argument, Schema, split_name
+from ..schema import NO_DEFAULT, Argument, Schema, split_name
 from ..source import Function, Parameter
 
 # C++ types without const, references and namespaces -> the schema's spelling.
@@ -21,9 +24,8 @@ TYPES = {
     "string_view": "str",
     "ScalarType": "ScalarType",
     "Device": "Device",
-    **dict.fromkeys(("int", "long", "long long", "int64_t", "int32_t", "int16_t", "int8_t", "uint8_t", "uint32_t",
-                     "uint64_t", "size_t", "unsigned", "unsigned int", "short"), "SymInt"),
-}  # fmt: skip
+    **dict.fromkeys(NUMBERS["int"][1], "SymInt"),
+}
 _LISTS = re.compile(r"(?:vector|ArrayRef|List)<(.*)>")
 _OPTIONAL = re.compile(r"optional<(.*)>")
 
@@ -38,38 +40,85 @@ def plain(type_: str) -> str:
 def schema_type(parameter: Parameter) -> str:
     """The schema's spelling of a parameter's type; SchemaError, on its line, where there is none."""
     wanted = plain(parameter.type)
-    if found := _OPTIONAL.fullmatch(wanted):
-        return _spell(found[1], parameter) + "?"
-    return _spell(wanted, parameter)
-
-
-def _spell(wanted: str, parameter: Parameter) -> str:
+    optional, lists = _OPTIONAL.fullmatch(wanted), _LISTS.fullmatch(wanted)
+    if optional and not _LISTS.fullmatch(optional[1]) and optional[1] in TYPES:
+        return TYPES[optional[1]] + "?"
+    if optional and (inside := _LISTS.fullmatch(optional[1])) and inside[1] in TYPES:
+        if inside[1] != "Tensor":
+            return f"{TYPES[inside[1]]}[]?"
+        raise SchemaError(f"'{parameter.spelled}': an optional list of tensors has no schema; take a list, and pass an empty one for None",
+                          line=parameter.line)  # fmt: skip
+    if lists and (inside := _OPTIONAL.fullmatch(lists[1])) and inside[1] == "Tensor":
+        return "Tensor?[]"
+    if lists and lists[1] in TYPES:
+        return f"{TYPES[lists[1]]}[]"
     if wanted in TYPES:
         return TYPES[wanted]
-    if (found := _LISTS.fullmatch(wanted)) and (found[1] in TYPES or _OPTIONAL.fullmatch(found[1])):
-        inner = _OPTIONAL.fullmatch(found[1])
-        return f"{TYPES[inner[1]]}?[]" if inner else f"{TYPES[found[1]]}[]"
-    cure = "write double" if wanted in ("Scalar", "half", "Half", "BFloat16") else "use Tensor, double, int64_t, bool, std::string, or lists and optionals of these"
+    numbers = ("Scalar", "half", "Half", "BFloat16", "bfloat16", "_Float16", "complex<float>", "complex<double>")
+    cure = "write double" if wanted in numbers else (
+        "use Tensor, double, int64_t, bool, std::string, ScalarType, Device, or std::vector and std::optional of these"
+    )
     raise SchemaError(f"the parameter '{parameter.spelled}' is a {wanted}, which no schema can say: {cure}", line=parameter.line)
 
 
-def infer(function: Function, qualname: str) -> Schema:
+def infer(function: Function, qualname: str, declared: Sequence[str] = ()) -> Schema:
     """The schema that a function's C++ types say; parameters that it may write to are mutated arguments.
 
     >>> str(infer(count_above, "lab::count_above"))
-    'lab::count_above(Tensor x, float limit) -> Tensor'
+    'lab::count_above(Tensor x, float limit=0.5) -> Tensor'
+
+    `declared` are the names that directives define: of a void function's parameters those are no arguments, and
+    `out`, or `out0`, `out1`, ..., are its results. A default that a schema cannot hold leaves its argument required.
     """
     namespace, name = split_name(qualname)
+    void = plain(function.returns) == "void"
     arguments = []
     for p in function.parameters:
+        if void and p.name in declared:
+            continue
+        if not p.name:
+            raise SchemaError(f"the parameter '{p.spelled}' has no name, and binding is by name", line=p.line)
         if p.pointer:
             raise SchemaError(f"the parameter '{p.spelled}' is a pointer, which no schema can say; take a Tensor", line=p.line)
         spelled = schema_type(p)
-        writable = spelled.startswith("Tensor") and "&" in p.spelled and not p.const and function.returns.strip() == "void"
-        arguments.append(Argument(p.name, spelled, mutated=writable))
+        mutated = void and spelled.startswith("Tensor") and "&" in p.spelled and not p.const
+        arguments.append(Argument(p.name, spelled, default(p.default, spelled), mutated=mutated))
+    arguments = _required_first(arguments)
     types = _results(function)
     outputs = ("out",) if len(types) == 1 else tuple(f"out{i}" for i in range(len(types)))
+    if void:
+        outputs = tuple(n for n in declared if re.fullmatch(r"out\d*", n))
+        types = ("Tensor",) * len(outputs)
+    if not types and not any(a.mutated for a in arguments):
+        raise SchemaError(
+            f"{function.name} returns nothing, and no parameter says that it is written to: return a Tensor, take "
+            "`Tensor&`, make its result by a directive ('//! out = empty_like(x)'), or define the op with wb.op first",
+            line=function.line,
+        )
     return Schema(namespace, name, tuple(arguments), outputs, types)
+
+
+def default(text: str, spelled: str) -> object:
+    """A C++ default as the schema's value: `1e-6f` is 0.000001, `std::nullopt` None; NO_DEFAULT for what is no constant."""
+    word, single = text.strip(), spelled.removesuffix("?")
+    if spelled.endswith("?") and word in ("std::nullopt", "c10::nullopt", "at::nullopt", "{}"):
+        return None
+    if single == "bool" and word in ("true", "false"):
+        return word == "true"
+    number = re.fullmatch(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([fFlLuU]*)", word.replace("'", ""))
+    if number and single == "float":
+        return float(number[1])
+    if number and single in ("int", "SymInt") and number[1].lstrip("+-").isdigit():
+        return int(number[1])
+    if single == "str" and re.fullmatch(r'"[^"\\]*"', word):
+        return word[1:-1]
+    return NO_DEFAULT
+
+
+def _required_first(arguments: list[Argument]) -> list[Argument]:
+    """One that is required again (its default is no constant) makes those before it required, too."""
+    last = max((i for i, a in enumerate(arguments) if a.default is NO_DEFAULT), default=-1)
+    return [replace(a, default=NO_DEFAULT) if i < last else a for i, a in enumerate(arguments)]
 
 
 def _results(function: Function) -> tuple[str, ...]:
@@ -77,7 +126,7 @@ def _results(function: Function) -> tuple[str, ...]:
     if returns == "void":
         return ()
     inner = re.fullmatch(r"(?:tuple|pair)<(.*)>", returns)
-    words = _split(inner[1]) if inner else [returns]
+    words = split(inner[1]) if inner else [returns]
     found = []
     for word in words:
         listed = _LISTS.fullmatch(word)
@@ -88,15 +137,3 @@ def _results(function: Function) -> tuple[str, ...]:
         else:
             raise SchemaError(f"{function.name} returns {function.returns}; an op returns Tensors, lists of them and numbers", line=function.line)
     return tuple(found)
-
-
-def _split(text: str) -> list[str]:
-    """The arguments of a template, at the outermost commas."""
-    parts, depth = [""], 0
-    for c in text:
-        depth += (c == "<") - (c == ">")
-        if c == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += c
-    return parts
