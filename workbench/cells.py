@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from . import files, install, tiers, verdict
+from . import adopt, blocks, files, install, tiers, verdict
+from .adopted_ops import Ops, handed
 from .define import define, find, forget
 from .errors import BuildError, SchemaError, WorkbenchError
 from .op import Op
@@ -22,14 +23,14 @@ _instead: ContextVar[Callable[[Line], None] | None] = ContextVar("instead", defa
 
 
 def cpp(
-    target: str | Op,
+    target: str | Op | None,
     text: str,
     *,
     force: bool = False,
     cases: str | list[str] | None = None,
     file: str | None = None,
     entry: str = "",
-) -> Op:
+) -> Op | Ops:
     """Put a C++ function into a slot of an op: build it, try it, install it if it agrees with the reference.
 
     >>> wb.cpp("rmsnorm", '''
@@ -40,7 +41,8 @@ def cpp(
     ... ''')
 
     `target` is an op, its name, or `"name.backward"`; a name that no op bears makes one, its schema read from the
-    function. `force` installs a kernel that merely differs; `cases` names the cases to try ("none": none at all).
+    function. None: the text's own TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; its op comes back, or
+    all of them in a namespace. `force` installs a kernel that merely differs; `cases` names the cases to try ("none": none at all).
     `file` also writes the text there (`wb.load` reads it). `entry` is the function to call, where it is not named like
     the op.
 
@@ -51,17 +53,23 @@ def cpp(
 
 
 def run(
-    target: str | Op,
+    target: str | Op | None,
     text: Source,
     *,
     force: bool = False,
     cases: str | list[str] | None = None,
     file: str | None = None,
     entry: str = "",
-) -> Op:
+) -> Op | Ops:
     """Build a source into its target; shows the line, raises what was refused."""
     with turn, _placed(text):
+        if target is None:
+            return run_blocks(adopt.Wanted((text,)), force=force, cases=_case_names(cases), file=file)
         op, qualname, slot = find(target)
+        if slot == "forward" and blocks.defines(text, qualname):
+            return run_blocks(adopt.Wanted((text,)), force=force, cases=_case_names(cases), file=file)
+        if op is not None and op.registration.foreign:
+            raise SchemaError(f"{qualname} is defined by a TORCH_LIBRARY block, and so are its kernels: edit that cell")
         if file:
             files.write(files.place(file, text.path), text.text, target if isinstance(target, str) else qualname)
         names = _case_names(cases)
@@ -71,8 +79,21 @@ def run(
             if line.installed and slot == "forward" and tiers.has_backward(text):
                 line = _build(made, text, "backward", force, names, "")
         if not line.installed:
-            raise verdict.refusal_error(made, line)
+            raise verdict.refusal_error(line)
         return made
+
+
+def run_blocks(wanted: adopt.Wanted, *, force: bool = False, cases: list[str] | None = None, file: str | None = None) -> Op | Ops:
+    """Build what says by itself what it defines; shows the line, raises what was refused."""
+    with turn, _placed(wanted.sources[0]):
+        if file:
+            first = wanted.sources[0]
+            files.write(files.place(file, first.path), first.text, "")
+        extension, line = adopt.run(wanted, force=force, cases=cases)
+        _tell(None, line)
+        if not line.installed:
+            raise verdict.refusal_error(line)
+        return handed(extension)
 
 
 @contextmanager
@@ -112,8 +133,9 @@ def _build(
     return line
 
 
-def _tell(op: Op, line: Line) -> None:
-    op.last_line = line
+def _tell(op: Op | None, line: Line) -> None:
+    if op is not None:
+        op.last_line = line
     instead = _instead.get()
     for tell in [instead] if instead else listeners:
         tell(line)

@@ -72,7 +72,7 @@ def define(definition: Definition, doc: str = "") -> Op:
     _warm()
     known = _ops.get(definition.schema.qualname)
     if known is not None:
-        known.redefine(definition, doc)
+        known.redefine(known.registration.fitting(definition), doc)
         return known
     made = Op(definition)
     made.doc = doc
@@ -117,3 +117,14 @@ def forget(op_: Op) -> None:
     """Take back an op whose first cell failed: its name is free again."""
     op_.registration.destroy()
     _ops.pop(op_.qualname, None)
+
+
+def put_op(op_: Op) -> None:
+    """An op whose name somebody else defined is one of `wb.ops` now."""
+    _ops[op_.qualname] = op_
+
+
+def take_op(op_: Op) -> None:
+    """The name of an op is gone."""
+    if _ops.get(op_.qualname) is op_:
+        del _ops[op_.qualname]

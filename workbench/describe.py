@@ -43,6 +43,8 @@ def _slots(op) -> list[SlotRow]:
 def _gradient_source(op) -> str:
     if op.definition.backward is not None:
         return "@op.backward, in Python"
+    if op.registration.native_gradient:
+        return f"{op.registration.native_gradient} kernel of its cell"
     if op.differentiable:
         return "reference's vjp"
     if op.random:
@@ -63,9 +65,9 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
         ok=version.trial is None or version.trial.ok,
         time_us=version.rough_us,
         resources=_resources(op, version),
+        cost=cost.of(version.kernel),
     )
 
-        cost=cost.of(version.kernel),
 
 def _resources(op, version: Version) -> str:
     left_out = getattr(version.kernel, "left_out", ())

@@ -96,6 +96,10 @@ def judge_again(op) -> list[str]:
             refused = verdict.refusal(trial)
         except WorkbenchError as error:
             trial, refused = version.trial, error.message
+        if refused and getattr(version.kernel, "defines_itself", False):
+            op.fill(key, op.update(replace(version, trial=trial)))
+            gone.append(f"v{version.number} {refused}; it stays, since its cell defines the op")
+            continue
         op.fill(key, op.update(replace(version, trial=trial, refused=refused)))
         if refused:
             gone.append(f"v{version.number} ({' '.join(key)}) was taken out: it {refused}")

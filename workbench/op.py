@@ -46,8 +46,9 @@ class Op:
         # A class of its own for each op: its `__call__` is then the generated entry itself, with nothing in between.
         return object.__new__(type("Op", (Op,), {"__module__": __name__}))
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, registers: type[register.Registration] = register.Registration) -> None:
         self.definition = definition
+        self._registers = registers
         self.doc = ""
         self._versions: list[Version] = []
         self._slots: dict[tuple[str, str], Version] = {}
@@ -295,7 +296,7 @@ class Op:
     # ------------------------------------------------------------ inside
 
     def _register(self) -> None:
-        self.registration = register.Registration(self, self.definition)
+        self.registration = self._registers(self, self.definition)
         type(self).__call__ = register.entry(self.registration)
         self.__doc__ = self.doc or None
         self.__signature__ = self.schema.signature
@@ -328,6 +329,15 @@ class Op:
         self._forget_evidence()
         self._register()
         self._say(gone)
+
+    def registered_by(self, registers: type[register.Registration], definition: Definition) -> None:
+        """Somebody else defines its name from now on, maybe with another schema; the former registration is destroyed."""
+        if str(definition.schema) != str(self.schema):
+            self._cases, self._learnt = None, {}
+        self._registers, self.definition = registers, definition
+        self._slots.clear()
+        self._forget_evidence()
+        self._register()
 
     def _forget_evidence(self) -> None:
         self.evidence.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 import weakref
 from collections.abc import Callable
 
@@ -33,9 +34,12 @@ class Traces:
         except (ImportError, AttributeError):
             return  # traced by make_fx or export: nothing is kept that could go stale
 
-    def forget(self, definition: Definition) -> None:
-        """The definition is another now: tell the on-disk cache, and let the frames be traced again."""
-        _digests[definition.schema.qualname] = _digest(definition)
+    def forget(self, definition: Definition, build: str = "") -> None:
+        """The definition is another now: tell the on-disk cache, and let the frames be traced again.
+
+        `build` is the key of a library that compiled code may have looked into.
+        """
+        _digests[definition.schema.qualname] = _digest(definition) + build
         combined = hashlib.sha256(repr(sorted(_digests.items())).encode()).hexdigest()
         torch.compiler.config.cache_key_tag = _tagged(torch.compiler.config.cache_key_tag, combined)
         if not self._codes:
@@ -45,6 +49,19 @@ class Traces:
         for code in list(self._codes):
             reset_code(code)
         self._codes.clear()
+
+
+def forget_all() -> None:
+    """Let every compiled frame be traced again: for kernels that tracers look into, where none can say who did."""
+    convert = sys.modules.get("torch._dynamo.convert_frame")
+    if convert is None:  # nothing was compiled yet
+        return
+    from torch._C._dynamo.eval_frame import reset_code
+
+    for held in list(convert.input_codes.seen):
+        code = held()
+        if code is not None:
+            reset_code(code)
 
 
 def _digest(definition: Definition) -> str:

@@ -64,7 +64,7 @@ def kind(trial: Trial) -> str:
     return next((o.status for o in faults(trial)), "mismatch")
 
 
-def refusal_error(op, told: Line) -> TrialError:
+def refusal_error(told: Line) -> TrialError:
     """The error that a refused cell raises: the line's sentence, the worst element, and what still runs."""
     outcome = gravest(told.trial)
     worst = f"; {outcome.detail}" if outcome and outcome.mismatch and outcome.detail else ""
@@ -75,7 +75,7 @@ def refusal_error(op, told: Line) -> TrialError:
         case=outcome.case if outcome else "",
         report=told.trial,
     )
-    error.still = f"{op.name} {told.slot} still runs {op.still(told.slot, 'cpu')}. {told.hint.replace('`', '')}".strip()
+    error.still = f"{told.op} {told.slot} still runs {told.still}. {told.hint.replace('`', '')}".strip()
     return error
 
 
@@ -125,7 +125,8 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
     if version.trial is not None and not version.trial.outcomes:
-        notes.append("no cases: it is tried at its first call")
+        itself = getattr(version.kernel, "defines_itself", False)
+        notes.append("no cases: it was loaded, not run" if itself else "no cases: it is tried at its first call")
     if version.kernel.left_out:
         notes.append(f"the gradient of {', '.join(version.kernel.left_out)} comes from the reference")
     skipped = {o.detail for o in (version.trial.outcomes if version.trial else ()) if o.status == "skip"} - {

@@ -25,13 +25,14 @@ class Kernel(ABC):
     tier: str
     because: str = ""  # what in the text decided for this tier
     layout = False  # must every call ask for the strides of the outputs?
+    defines_itself = False  # does its own library define the op?
 
     def __init__(self, source: Source, schema: Schema, slot: str, declaration: Declaration) -> None:
         self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"
         self.declaration = declaration
-
         folders = [source.path] if source.path else []
         self.headers = includes.digests(source.text, folders, flags.folders(declaration.flags))  # as they are now
+
     # ------------------------------------------------------------ what it takes
 
     def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
@@ -57,6 +58,11 @@ class Kernel(ABC):
     def native_schema(self) -> Schema:
         """The schema under whose names the kernel registers."""
         return self.schema
+
+    @property
+    def step_op(self) -> str:
+        """The op that a trial of the forward calls: it gives what is saved, too."""
+        return f"{self.schema.qualname}_forward"
 
     @property
     def saves_at(self) -> Callable | None:

@@ -1,0 +1,255 @@
+"""Cells and sources that say by themselves what they define: built, loaded in the worker, installed, their ops adopted.
+
+`run` is to these what `install.cell` is to a slot. What was there before stays until the new build has loaded, passed
+the cases of its ops and been taken by torch.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from . import blocks, examine, extensions, schema, switch, verdict
+from . import source as sources_
+from .build import extension, reload, wrappers
+from .define import ops
+from .errors import BuildError, SchemaError, TrialError, WorkbenchError
+from .extensions import Defined, Extension, Made
+from .op import Op
+from .report import Line, Outcome, Trial
+from .source import Source
+from .tiers.block import BlockKernel
+from .trial import Job, Step, worker
+from .trial.probe import TOLD, Probe
+from .version import Version
+
+LIMIT_S = 20.0  # for loading, in the worker
+OTHERWISE = "another module or a Python library"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be built: the sources of one extension, its name ("" if the text decides), torch's build options.
+
+    `functions` are the names to make ops of where no block says it (`wb.load_inline`), None: none.
+    """
+
+    sources: tuple[Source, ...]
+    name: str = ""
+    functions: tuple[str, ...] | None = None
+    options: dict[str, Sequence[str]] | None = None
+
+
+def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = None) -> tuple[Extension, Line]:
+    """Build, try and install an extension; what it defines is in `wb.ops` afterwards.
+
+    >>> run(Wanted((Source("TORCH_LIBRARY(lab, m) { m.def(...); }", "cpp"),)))
+
+    The line may say that it was refused; then everything is as it was. Raises SchemaError, BuildError and TrialError,
+    on the user's lines, for what never came to be a build that loads.
+    """
+    started = time.perf_counter()
+    made = _probed(*_built(wanted))
+    mine = extensions.former(wanted.name, made)
+    extensions.refuse_taken(made, mine, switch.foreign(made, mine))
+    known = _known(made, mine)
+    kernels = {d.name: _kernel(made, mine, d) for d in made.ops}
+    trials = {d.name: _judge(known.get(d.name), kernels[d.name], d, cases) for d in made.ops}
+    refused = {n: verdict.refusal(t) for n, t in trials.items() if verdict.refusal(t)}
+    if refused and force and not any(verdict.faults(t) for t in trials.values()):
+        trials = {n: replace(t, notes=(*t.notes, f"installed by --force although {n} {refused[n]}")) if n in refused else t
+                  for n, t in trials.items()}  # fmt: skip
+        refused = {}
+    title = sources_.title(wanted.sources[0])
+    seconds = time.perf_counter() - started
+
+    def version(op: Op, name: str) -> Version:
+        return op.record(
+            Version(op.next_number(), "forward", "cpu", "cpp", "full", wanted.sources[0], title, trials[name], seconds,
+                    refused.get(name, "") or ("is built beside one that was refused" if refused else ""), kernels[name])
+        )  # fmt: skip
+
+    if refused:
+        versions = [(op, version(op, n)) for n, op in known.items() if n in kernels]
+        return mine, _line(made, mine, versions, time.perf_counter() - started, ())
+    told = switch.install(mine, made)
+    versions = []
+    for d in made.ops:
+        op = mine.ops[d.name]
+        versions.append((op, version(op, d.name)))
+        op.fill(("forward", "cpu"), versions[-1][1])
+    return mine, _line(made, mine, versions, time.perf_counter() - started, told)
+
+
+# ---------------------------------------------------------------- build
+
+
+def _built(wanted: Wanted) -> tuple[Wanted, blocks.Text, object, dict[str, str]]:
+    text = blocks.read(wanted.sources, wanted.name)
+    name = _name(wanted, text)
+    text = blocks.read(wanted.sources, name)
+    made, plain, after = _functions(wanted, text, name)
+    if not text.blocks and not made and not plain:
+        raise SchemaError(
+            "nothing here says what it defines: name the op after the magic, or write a TORCH_LIBRARY or PYBIND11_MODULE "
+            "block", line=wanted.sources[0].first_line, file=wanted.sources[0].file,
+        )  # fmt: skip
+    python = text.module or plain
+    built = extension.build(
+        wanted.sources, name=name, macros=reload.MACROS_PYTHON if python else reload.MACROS,
+        after="\n".join([*after, wrappers.render(made), reload.EXPORTS]), **(wanted.options or {}),
+    )  # fmt: skip
+    return replace(wanted, name=name), text, built, plain
+
+
+def _name(wanted: Wanted, text: blocks.Text) -> str:
+    """The extension's name: of its module, which is a symbol in it, else as given, else after its first namespace."""
+    module = text.module if text.module != blocks.EXTENSION_NAME else ""
+    spaces = [b.namespace for b in text.blocks if b.kind in ("def", "fragment")] or [b.namespace for b in text.blocks]
+    spaces = [s for s in spaces if s != blocks.EXTENSION_NAME]
+    return module or wanted.name or next(iter(spaces), "") or "extension"
+
+
+def _functions(wanted: Wanted, text: blocks.Text, name: str) -> tuple[list, dict[str, str], list[str]]:
+    """Functions to make ops of, those that stay plain, and the text that a module of these needs."""
+    if wanted.functions is None or text.module:
+        made, plain = blocks.ops_of(text, wanted.sources, text.module)
+        return made, plain, []
+    exported = tuple((f, f, "", 0) for f in wanted.functions)
+    made, plain = blocks.ops_of(replace(text, exported=exported), wanted.sources, name)
+    missing = [f for f, why in plain.items() if why.endswith("no function of this text")]
+    if missing:
+        found = (
+            ", ".join(sorted({f.name for s in wanted.sources for f in sources_.functions(s.text, s.language)}))
+            or "none"
+        )
+        raise SchemaError(f"functions names {missing[0]!r}, which the sources do not define; they define {found}")
+    rows = [f'  m.def("{f}", torch::wrap_pybind_function({f}), "{f}");' for f in plain]
+    return made, plain, [f"PYBIND11_MODULE({name}, m) {{", *rows, "}"] if plain else []
+
+
+# ---------------------------------------------------------------- load in the worker
+
+
+def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, str]) -> Made:
+    """What the build defines, as the worker found after loading it. TrialError when that ended badly."""
+    spaces = frozenset(text.spaces) | {wanted.name}
+    module = text.module or (wanted.name if plain else "")
+    early = Made(wanted.name, wanted.sources, built, text, text.blocks, (), module)
+    others = extensions.beside(spaces, extensions.former(wanted.name, early))
+    first = wanted.sources[0]
+    answer = worker().run(Job((Step(TOLD, case="loading"),), (Probe(built.path, others, module),)), LIMIT_S)
+    result = answer.results[0]
+    if not result.ok:
+        what = f"did not end within {LIMIT_S:g} s" if result.status == "hang" else result.detail
+        what = what.removeprefix("while its library was loaded: ").removeprefix("BuildError: ")
+        if result.status == "error":
+            raise BuildError(what, file=first.file)
+        raise TrialError(f"loading {wanted.name}: {what}", kind=result.status if result.status in ("crash", "hang") else "crash",
+                         case="loading")  # fmt: skip
+    told = json.loads(result.outputs[0])
+    compiled = tuple(reload.Block(**b) for b in told["blocks"])
+    for b in compiled:
+        blocks.refuse_reserved(b.namespace, b.line, b.file)
+    if "error" in told:
+        line, file = _better_line(told, text)
+        raise BuildError(told["error"], line=line, file=file or first.file)
+    names = tuple(_defined(d, text, compiled, first) for d in told["ops"])
+    ops_made = {d.qualname.partition("::")[2] for d in names}
+    plain = plain | {
+        f: "it is given to Python alone" for f in told["functions"] if f not in ops_made and f not in plain
+    }
+    return replace(early, blocks=compiled, names=names, plain=plain)
+
+
+def _defined(told: dict, text: blocks.Text, compiled: Sequence[reload.Block], first: Source) -> Defined:
+    name = told["name"] + (f".{told['overload']}" if told["overload"] else "")
+    block = next((b for b in compiled if b.namespace == told["name"].partition("::")[0]), None)
+    line = text.lines.get(told["name"]) or (block.line if block else 0)
+    file = block.file if block else first.file
+    found, reason = None, ""
+    try:
+        if told["overload"]:
+            raise SchemaError("it is an overload")
+        found = schema.parse(told["schema"])
+    except WorkbenchError as error:
+        reason = error.message
+    return Defined(name, told["schema"], tuple(told["keys"]), line, file, found, reason)
+
+
+def _better_line(told: dict, text: blocks.Text) -> tuple[int, str]:
+    """The line of the op that torch's message names, else that of its block."""
+    named = [line for n, line in text.lines.items() if n in told["error"]]
+    return (named[0] if len(named) == 1 else told["line"]), told["file"]
+
+
+# ---------------------------------------------------------------- judge
+
+
+def _known(made: Made, mine: Extension) -> dict[str, Op]:
+    """The ops of these names that there are, their cases and references fit for the new build."""
+    found = {}
+    for d in made.ops:
+        op = ops.get(d.name)
+        if op is None:
+            continue
+        if op is not mine.ops.get(d.name) and not switch.same(op.schema, d.schema):
+            raise SchemaError(
+                f"{d.name} is an op with the schema {op.schema}, and the block defines {d.spelled}: write one for both, or "
+                "choose another name", line=d.line, file=d.file,
+            )  # fmt: skip
+        if switch.same(op.schema, d.schema):
+            found[d.name] = op
+    return found
+
+
+def _kernel(made: Made, mine: Extension, d: Defined) -> BlockKernel:
+    others = extensions.beside(made.spaces, mine)
+    return BlockKernel(made.sources[0], d.schema, made.build, others, lambda: switch.restore(mine, made))
+
+
+def _judge(op: Op | None, kernel: BlockKernel, d: Defined, names: Sequence[str] | None) -> Trial:
+    if op is None or ("CPU" not in d.keys and not any(k.startswith(("Composite", "Autograd")) for k in d.keys)):
+        return Trial(())
+    chosen = [c for c in op.case_list() if names is None or c.name in names]
+    return examine.examine(op, kernel, chosen)
+
+
+# ---------------------------------------------------------------- say
+
+
+def _line(
+    made: Made, mine: Extension, versions: Sequence[tuple[Op, Version]], seconds: float, told: tuple[str, ...]
+) -> Line:
+    """One line for the whole extension: the ops' names, their outcomes together."""
+    lines = [verdict.line(op, v, op.versions[0], seconds) for op, v in versions]
+    refused = next((line for line in lines if line.refused and not line.refused.startswith("is built")), None)
+    first = refused or (lines[0] if lines else _bare(made, seconds))
+    several = len(lines) > 1
+    name = ", ".join(line.op for line in lines) or made.name
+    outcomes = [(line.op, o) for line in lines for o in line.rows]
+    trial = Trial(
+        tuple(replace(o, case=f"{n} {o.case}") if several else o for n, o in outcomes),
+        sum(line.trial.seconds for line in lines if line.trial),
+        "".join(line.trial.printed for line in lines if line.trial),
+    )
+    notes = [*told, *_plain_notes(made), *dict.fromkeys(n for line in lines for n in line.notes)]
+    why = f"{first.op}: {first.refused}" if several and refused else first.refused
+    return replace(
+        first, op=name, trial=trial, notes=tuple(notes), seconds=seconds, refused=why, installed=refused is None
+    )
+
+
+def _bare(made: Made, seconds: float) -> Line:
+    """The line of an extension that defines no op of its own: kernels for others, plain functions."""
+    return Line(made.name, "forward", "cpp", 1, True, seconds, tier="full", cached=made.build.cached, trial=Trial(()))
+
+
+def _plain_notes(made: Made) -> list[str]:
+    notes = [f"{d.name} is in torch.ops alone: {d.reason}" for d in made.names if d.schema is None]
+    return [*notes, *(f"{n} is a plain function of {made.module}: {why}" for n, why in made.plain.items())]
+
+
+__all__ = ["Outcome", "Wanted", "run"]

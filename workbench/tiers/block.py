@@ -1,0 +1,67 @@
+"""The build of an extension as the kernel of one op that its blocks define."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from .. import directives
+from ..build import store
+from ..build.result import Build
+from ..errors import Diagnostic, SchemaError
+from ..schema import Schema
+from ..source import Source
+from ..trial.probe import Blocks
+from .base import Dtypes, Kernel
+
+
+class BlockKernel(Kernel):
+    """One build defines several ops; each of them has one of these.
+
+    `others` are the paths of the extensions that must be loaded before it. `switch` lets this process run the build.
+    """
+
+    tier = "full"
+    because = "a TORCH_LIBRARY block"
+    defines_itself = True
+    left_out = ()
+    uses_saved = False
+
+    def __init__(
+        self, source: Source, schema: Schema, build: Build, others: Sequence[str], switch: Callable[[], None]
+    ) -> None:
+        super().__init__(source, schema, "forward", directives.parse(replace(source, text=""), schema))
+        self.built, self.others, self._switch = build, tuple(others), switch
+
+    @property
+    def step_op(self) -> str:
+        return self.schema.qualname
+
+    def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
+        return dict(dtypes)
+
+    def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
+        return [None] * len(combinations)
+
+    @property
+    def digest(self) -> str:
+        return store.key({"op": str(self.schema), "build": self.built.key, "others": self.others})
+
+    @property
+    def cached(self) -> bool:
+        return self.built.cached
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return self.built.diagnostics
+
+    def launch(self) -> Blocks:
+        return Blocks((*self.others, self.built.path))
+
+    def install(self, on_miss: Callable[[dict], str | None]) -> None:
+        self._switch()
+
+    def remove(self) -> None:
+        """Its names go when another build takes their place."""
