@@ -726,3 +726,26 @@ def test_an_op_without_reference_has_no_gradient(namespace):
         return grad_out * 2
 
     torch.testing.assert_close(torch.autograd.grad(op(x).sum(), [x])[0], torch.full_like(x, 2.0))
+
+
+def test_a_compared_op_takes_its_gradient_from_a_backward_cell(namespace):
+    @wb.op(f"{namespace}::twice")
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    twice.compare(lambda x, out: out)
+
+    @twice.cases
+    def _(t):
+        yield t(4, 8)
+
+    head = "//! n = x.numel()\n"
+    wb.cpp(twice, head + "//! out = empty_like(x)\nvoid twice(const float* x, float* out, int64_t n)"
+                         " { for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i]; }")  # fmt: skip
+    x = torch.randn(5, 3, requires_grad=True)
+    with pytest.raises(wb.SchemaError, match="a backward cell"):
+        twice(x)
+    wb.cpp(f"{namespace}::twice.backward", head + "//! grad_x = empty_like(x)\nvoid backward(const float* grad_out,"
+           " float* grad_x, int64_t n) { for (int64_t i = 0; i < n; ++i) grad_x[i] = 2 * grad_out[i]; }")  # fmt: skip
+    (grad,) = torch.autograd.grad(twice(x).sum(), x)
+    assert grad.equal(torch.full((5, 3), 2.0))

@@ -46,7 +46,8 @@ class _Forward(_SingleLevelFunction):
             outputs = [] if results is None else list(results) if len(schema.outputs) > 1 else [results]
             saved = []
         template.extend(hollow(outputs))
-        refuse_random(definition, values)
+        if not definition.backward_is_kernel(tensors[0].device.type):
+            refuse_random(definition, values)
         mutated = [v for v, a in zip(written, schema.arguments, strict=True) if a.mutated] if schema.mutated else []
         outputs = [o for o in outputs if isinstance(o, (torch.Tensor, list, tuple))]
         ctx.op, ctx.values, ctx.outputs, ctx.results = op, hollow(values), hollow(outputs), hollow(mutated + outputs)

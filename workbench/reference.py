@@ -33,6 +33,7 @@ class Definition:
     derived_fake: Callable | None = None  # from the directives of an op without a reference
     saved_fake: Callable | None = None
     forward_is_kernel: Callable[[str], bool] = lambda device: False
+    backward_is_kernel: Callable[[str], bool] = lambda device: False
     is_random: bool = False  # its reference was seen to draw from torch's generator
     gradient_flags: tuple[bool, ...] | None = None  # which outputs of the reference take a gradient
     on_call: Callable[[tuple, dict], None] = lambda args, kwargs: None  # told what the reference is called with
