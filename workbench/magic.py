@@ -35,7 +35,7 @@ class Workbench(Magics):
         differs, `--cases` names the cases to try, `--file` also writes the cell there, `--entry` names the function.
         """
         target, options = parse(line)
-        number = self.shell.execution_count
+        number = len(self.shell.history_manager.input_hist_raw) - 1  # execution_count is ahead of it in IPython 9
         text = Source(cell, "cpp", file=f"cell [{number}]", first_line=2, path=_folder(self.shell))
         shown.clear()
         try:

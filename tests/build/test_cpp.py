@@ -335,13 +335,15 @@ def test_an_interrupt_kills_every_process_of_the_compiler(instead, fresh_cache, 
 def test_compilers_that_threads_wait_for_can_be_stopped(instead, tmp_path):
     mark = tmp_path / "pid"
     instead(f"cat > /dev/null; sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait")
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(cpp.compile, TWICE, kind="body")
+    stopped = threading.Event()
+    with ThreadPoolExecutor(1, initializer=process.end_with, initargs=(stopped,)) as pool:
+        pending = [pool.submit(cpp.compile, text, kind="body") for text in (TWICE, TWICE + "// more")]
         while not mark.exists():
             time.sleep(0.01)
-        process.stop()
-        with pytest.raises(KeyboardInterrupt):
-            pending.result(timeout=20)
+        stopped.set()
+        for compiling in pending:  # the one that runs, and the one that has not begun
+            with pytest.raises(KeyboardInterrupt):
+                compiling.result(timeout=20)
     assert_gone(int(mark.read_text()))
 
 

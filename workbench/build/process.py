@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +17,7 @@ from .. import settings
 from ..errors import ToolchainError
 
 _running: dict[subprocess.Popen, int] = {}  # and the process that started it: a forked worker ends none of them
-_background: set[subprocess.Popen] = set()
-_stopped: set[subprocess.Popen] = set()
+_thread = threading.local()  # .stopped: the event that ends what this thread runs
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def run(
     ToolchainError when it cannot be started and TimeoutError after `limit_s`. Then, and on KeyboardInterrupt, every
     process of its group is killed first.
     """
+    _look_up()
     nice = shutil.which("nice", path=settings.programs()) if background else None
     began = time.perf_counter()
     try:
@@ -60,33 +61,30 @@ def run(
     except OSError as error:
         raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from error
     _running[child] = os.getpid()
-    if background:
-        _background.add(child)
     try:
         output = _communicate(child, text.encode("utf-8", "replace"), began + limit_s)
     finally:
         if child.returncode is None:  # interrupted, too slow, or anything else that is not its end
             _kill(child)
         _running.pop(child, None)
-        _background.discard(child)
-    if child in _stopped:
-        _stopped.discard(child)
-        raise KeyboardInterrupt
     if output is None:
         raise TimeoutError(f"{os.path.basename(command[0])} took more than {limit_s:g} s")
     return Finished(child.returncode, output.decode("utf-8", "replace"), time.perf_counter() - began)
 
 
-def stop() -> None:
-    """End every compiler that is being waited for; the threads that wait get KeyboardInterrupt.
+def end_with(stopped: threading.Event) -> None:
+    """Once `stopped` is set, whatever this thread runs, or is about to, ends in KeyboardInterrupt.
 
-    For the main thread, which alone gets the user's interrupt, when others compile for it.
+    For threads that compile for the main thread, which alone gets the user's interrupt.
+
+    >>> ThreadPoolExecutor(2, initializer=process.end_with, initargs=(stopped,))
     """
-    for child, owner in list(_running.items()):
-        if child.returncode is None and owner == os.getpid() and child not in _background:
-            _stopped.add(child)
-            with contextlib.suppress(OSError):
-                _end(child.pid)
+    _thread.stopped = stopped
+
+
+def _look_up() -> None:
+    if hasattr(_thread, "stopped") and _thread.stopped.is_set():
+        raise KeyboardInterrupt
 
 
 def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> bytes | None:
@@ -99,6 +97,7 @@ def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> 
             if rest <= 0:
                 return None
             given = None  # it has been taken over
+            _look_up()
 
 
 def _kill(child: subprocess.Popen) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -136,14 +137,15 @@ class HostKernel(Kernel):
     # ------------------------------------------------------------ build
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
-        pool = ThreadPoolExecutor(1)
+        stopped = threading.Event()
+        pool = ThreadPoolExecutor(1, initializer=process.end_with, initargs=(stopped,))
         try:
             launcher_ = pool.submit(self._build_launcher) if self._launched else None
             self._build_text()
             if launcher_ is not None:
                 launcher_.result()
         except KeyboardInterrupt:
-            process.stop()
+            stopped.set()
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

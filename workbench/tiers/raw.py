@@ -73,14 +73,15 @@ class RawKernel(Kernel):
 
         Raises BuildError as soon as one does not compile.
         """
-        pool = ThreadPoolExecutor(2)
+        stopped = threading.Event()
+        pool = ThreadPoolExecutor(2, initializer=process.end_with, initargs=(stopped,))
         try:
             pending = pool.submit(self._build_launcher)
             forms = [pool.submit(_no_form, self.form, c) for c in combinations or [self._usual()]]
             refusals = [f.result() for f in forms]  # the user's own mistakes before any of ours
             pending.result()
         except KeyboardInterrupt:
-            process.stop()
+            stopped.set()
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
