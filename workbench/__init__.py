@@ -22,6 +22,7 @@ from .op import Op
 
 if TYPE_CHECKING:
     from .cells import cpp
+    from .load_inline import load_inline
     from .loading import load
 
 __version__ = "0.1.0"
@@ -38,12 +39,13 @@ __all__ = [
     "case",
     "cpp",
     "load",
+    "load_inline",
     "op",
     "ops",
 ]
 
 
-_LATER = {"cpp": ".cells", "load": ".loading"}  # what builds is imported when it is first asked for
+_LATER = {"cpp": ".cells", "load": ".loading", "load_inline": ".load_inline"}  # what builds is imported when it is first asked for
 
 
 def __getattr__(name: str) -> object:

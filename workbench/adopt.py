@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from . import blocks, examine, extensions, schema, switch, verdict
+from . import blocks, edit_times, examine, extensions, schema, switch, verdict
 from . import source as sources_
-from .build import extension, reload, wrappers
+from .build import extension, includes, reload, wrappers
 from .define import ops
 from .errors import BuildError, SchemaError, TrialError, WorkbenchError
 from .extensions import Defined, Extension, Made
@@ -40,6 +40,7 @@ class Wanted:
     name: str = ""
     functions: tuple[str, ...] | None = None
     options: dict[str, Sequence[str]] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = None) -> tuple[Extension, Line]:
@@ -51,8 +52,11 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     on the user's lines, for what never came to be a build that loads.
     """
     started = time.perf_counter()
-    made = _probed(*_built(wanted))
+    headers = extension.headers_of(wanted.sources, **(wanted.options or {}))
+    made = replace(_probed(*_built(wanted)), headers=headers)
     mine = extensions.former(wanted.name, made)
+    again = mine.made is not None
+    changed = verdict.rebuilt(includes.changed(mine.made.headers, headers), made.build.cached) if again else ()
     extensions.refuse_taken(made, mine, switch.foreign(made, mine))
     known = _known(made, mine)
     kernels = {d.name: _kernel(made, mine, d) for d in made.ops}
@@ -73,14 +77,17 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
 
     if refused:
         versions = [(op, version(op, n)) for n, op in known.items() if n in kernels]
-        return mine, _line(made, mine, versions, time.perf_counter() - started, ())
-    told = switch.install(mine, made)
+        return mine, _line(made, mine, versions, time.perf_counter() - started, changed)
+    told = (*changed, *switch.install(mine, made))
     versions = []
     for d in made.ops:
         op = mine.ops[d.name]
         versions.append((op, version(op, d.name)))
         op.fill(("forward", "cpu"), versions[-1][1])
-    return mine, _line(made, mine, versions, time.perf_counter() - started, told)
+    seconds = time.perf_counter() - started
+    if again and not made.build.cached:
+        edit_times.remember("full", seconds)
+    return mine, _line(made, mine, versions, seconds, (*wanted.notes, *told))
 
 
 # ---------------------------------------------------------------- build
@@ -156,7 +163,7 @@ def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, s
     if "error" in told:
         line, file = _better_line(told, text)
         raise BuildError(told["error"], line=line, file=file or first.file)
-    names = tuple(_defined(d, text, compiled, first) for d in told["ops"])
+    names = tuple(sorted((_defined(d, text, compiled, first) for d in told["ops"]), key=lambda d: (d.line, d.name)))
     ops_made = {d.qualname.partition("::")[2] for d in names}
     plain = plain | {
         f: "it is given to Python alone" for f in told["functions"] if f not in ops_made and f not in plain
@@ -224,7 +231,7 @@ def _line(
     made: Made, mine: Extension, versions: Sequence[tuple[Op, Version]], seconds: float, told: tuple[str, ...]
 ) -> Line:
     """One line for the whole extension: the ops' names, their outcomes together."""
-    lines = [verdict.line(op, v, op.versions[0], seconds) for op, v in versions]
+    lines = [verdict.line(op, v, _before(op, v), seconds) for op, v in versions]
     refused = next((line for line in lines if line.refused and not line.refused.startswith("is built")), None)
     first = refused or (lines[0] if lines else _bare(made, seconds))
     several = len(lines) > 1
@@ -240,6 +247,11 @@ def _line(
     return replace(
         first, op=name, trial=trial, notes=tuple(notes), seconds=seconds, refused=why, installed=refused is None
     )
+
+
+def _before(op: Op, version: Version) -> Version:
+    """What the op ran before; of an op that is new, number 0."""
+    return next(v for v in reversed(op.versions[: version.number]) if not v.refused)
 
 
 def _bare(made: Made, seconds: float) -> Line:

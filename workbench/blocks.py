@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from .build.reload import Block
 from .errors import SchemaError
-from .schema import NO_DEFAULT, RESERVED_NAMESPACES, Argument, Schema
+from .schema import RESERVED_NAMESPACES, Schema
 from .source import Function, Source, functions
 from .tiers import signature
 
@@ -123,7 +123,7 @@ def ops_of(
     found = [f for s in sources for f in functions(s.text, s.language, s.first_line)]
     names = [e[0] for e in text.exported]
     made, plain = [], {}
-    for name, target, rest, line in text.exported:
+    for name, target, rest, _ in text.exported:
         named = [f for f in found if f.name == target.rpartition("::")[2]]
         if names.count(name) > 1 or len(named) != 1:
             plain[name] = (
@@ -145,11 +145,6 @@ def schema_of(function: Function, qualname: str) -> Schema:
     schema = signature.infer(function, qualname)
     if not schema.tensors:
         raise SchemaError(f"{function.name} takes no tensor", line=function.line)
-    if not schema.outputs and not schema.mutated:
-        raise SchemaError(
-            f"{function.name} returns nothing, and its signature does not say which tensor it writes to: write at::Tensor& "
-            "for that one", line=function.line,
-        )  # fmt: skip
     return schema
 
 
@@ -159,25 +154,10 @@ def with_python_names(schema: Schema, rest: str) -> Schema:
     if len(told) != len(schema.arguments):
         return schema
     arguments = tuple(
-        replace(a, name=name, default=_default(value, a))
+        replace(a, name=name, default=signature.default(value or "", a.type))
         for a, (name, value) in zip(schema.arguments, told, strict=True)
     )
     return replace(schema, arguments=arguments)
-
-
-def _default(value: str | None, argument: Argument) -> object:
-    text = (value or "").strip()
-    if text in ("true", "false"):
-        return text == "true"
-    if text.endswith(("none()", "nullopt", "None")) and argument.optional:
-        return None
-    for kind, types in ((int, ("SymInt", "int")), (float, ("float",))):
-        if argument.type.rstrip("?") in types:
-            try:
-                return kind(text.rstrip("fFlLuU") if kind is int else text.rstrip("fFlL"))
-            except ValueError:
-                return NO_DEFAULT
-    return text[1:-1] if argument.type == "str" and text[:1] == '"' else NO_DEFAULT
 
 
 # ---------------------------------------------------------------- text

@@ -17,7 +17,7 @@ from .show import words
 from .source import Source
 
 shown: list[Line] = []  # the lines of the cell that runs
-USAGE = "%%cpp TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"
+USAGE = "%%cpp [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"
 
 
 @magics_class
@@ -29,9 +29,10 @@ class Workbench(Magics):
     def cpp(self, line: str, cell: str) -> None:
         """Put a C++ function into a slot of an op: build it, try it, install it if it agrees with the reference.
 
-        %%cpp TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME]
+        %%cpp [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]
 
-        TARGET is an op's name, `ns::name`, or either with `.backward`. `--force` installs a kernel that merely
+        TARGET is an op's name, `ns::name`, or either with `.backward`; without one the cell's own TORCH_LIBRARY or
+        PYBIND11_MODULE blocks say what it defines. `--force` installs a kernel that merely
         differs, `--cases` names the cases to try, `--file` also writes the cell there, `--entry` names the function.
         """
         target, options = parse(line)
@@ -54,7 +55,7 @@ class Workbench(Magics):
             print(said)
 
 
-def parse(line: str) -> tuple[str, dict]:
+def parse(line: str) -> tuple[str | None, dict]:
     """The magic's line as (target, options of `cells.run`).
 
     >>> parse("rmsnorm.backward --cases odd --force")
@@ -79,10 +80,9 @@ def parse(line: str) -> tuple[str, dict]:
             raise SchemaError(f"{word} is no option of %%cpp; the usage is {USAGE}", line=1)
         else:
             targets.append(word)
-    if len(targets) != 1:
-        what = f"got {len(targets)}: {' '.join(targets)}" if targets else "got none"
-        raise SchemaError(f"%%cpp takes one target, {what}; the usage is {USAGE}", line=1)
-    return targets[0], options
+    if len(targets) > 1:
+        raise SchemaError(f"%%cpp takes one target, got {len(targets)}: {' '.join(targets)}; the usage is {USAGE}", line=1)
+    return (targets[0] if targets else None), options
 
 
 def brief(line: Line) -> str:

@@ -17,7 +17,8 @@ INCLUDE = '#include "wb_full_call.h"'
 def render(ops: Sequence[tuple[Schema, Function]]) -> str:
     """The text behind the user's: a wrapper for each function, a TORCH_LIBRARY block and one for the CPU.
 
-    All schemas have one namespace.
+    All schemas have one namespace. The blocks are spelled as `reload.h` has them, since the header of the wrappers
+    leaves out those that torch has macros for.
     """
     if not ops:
         return ""
@@ -30,8 +31,8 @@ def render(ops: Sequence[tuple[Schema, Function]]) -> str:
     ]
     return "\n".join([
         INCLUDE, *wrappers,
-        f"TORCH_LIBRARY({namespace}, m) {{", *defined, "}",
-        f"TORCH_LIBRARY_IMPL({namespace}, CPU, m) {{", *given, "}",
+        f"WB_BLOCK(DEF, {namespace}, std::nullopt, m, C10_UID) {{", *defined, "}",
+        f"WB_BLOCK(IMPL, {namespace}, std::make_optional(c10::DispatchKey::CPU), m, C10_UID) {{", *given, "}",
     ])  # fmt: skip
 
 
