@@ -225,7 +225,7 @@ def test_a_cell_for_a_new_name_makes_an_op():
 def test_the_first_call_is_a_trial():
     live.gone("live::born")
     born = wb.cpp("live::born", SCALE.replace("scale", "born").replace("i < n; ++i) out[i] =", "i <= n; ++i) out[i] = i == n ? T(7) :"))
-    with pytest.raises(wb.TrialError, match="was tried at its first call and reads or writes out of bounds"):
+    with pytest.raises(wb.TrialError, match="was tried at its first call and goes out of bounds"):
         born(X, 3.0)
     with pytest.raises(wb.SchemaError, match="no reference and no kernel"):
         born(X, 3.0)

@@ -7,6 +7,7 @@ underscores, which no argument of an op may.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
 
 import torch
@@ -88,7 +89,9 @@ def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
         **{f"__{n}": v for n, v in names.items()},
     }
     before = set(scope)
-    exec(compile(text, f"<{schema.qualname}>", "exec"), scope)  # noqa: S102  our own text, from a checked schema
+    file = f"<{schema.qualname}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks
+    exec(compile(text, file, "exec"), scope)  # noqa: S102  our own text, from a checked schema
     return next(scope[n] for n in scope if n not in before and n != "__builtins__")
 
 

@@ -18,7 +18,7 @@ VERBS = {
     "error": "raises",
     "crash": "crashes",
     "hang": "hangs",
-    "overrun": "reads or writes out of bounds",
+    "overrun": "goes out of bounds",
     "mutation": "writes to an input",
 }
 

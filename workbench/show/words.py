@@ -21,7 +21,7 @@ VERDICTS = {
     "mismatch": "differs",
     "crash": "crashes",
     "hang": "hangs",
-    "overrun": "writes out of bounds",
+    "overrun": "goes out of bounds",
     "mutation": "writes an argument it may not",
     "error": "raises",
     "skip": "skipped",
