@@ -291,14 +291,16 @@ def children_of_mine(name: str) -> list[str]:
     ("text", "header"),
     [
         ("#include <cmath>\nint f();", ""),
-        ("#include <torch/extension.h>\nat::Tensor f(at::Tensor x) { return x; }", prelude.TORCH),
+        ("#include <torch/extension.h>\nat::Tensor f(at::Tensor x) { return x; }", prelude.ATEN),
+        ("torch::Tensor f() { return torch::tensor({1, 2}); }", prelude.TORCH),
+        ("#include <torch/extension.h>\nusing namespace torch;\nTensor f(Tensor x) { return x; }", prelude.TORCH),
         ("#include <torch/extension.h>\nstruct F : torch::autograd::Function<F> {};", prelude.AUTOGRAD),
         ("#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}", prelude.PYBIND),
         ("#include <torch/torch.h>\ntorch::nn::Linear l(1, 2);", prelude.REAL),
-        ("at::Tensor f(); // torch::nn is not needed", prelude.TORCH),
+        ("at::Tensor f(); // torch::nn is not needed", prelude.ATEN),
         ("#define TORCH_ASSERT_ONLY_METHOD_OPERATORS\n#include <ATen/core/Tensor.h>", ""),
-        ("#define ROWS 4\n#include <torch/extension.h>\nat::Tensor f();", prelude.TORCH),
-        ("void g(torch::jit::Stack*);", prelude.TORCH),
+        ("#define ROWS 4\n#include <torch/extension.h>\nat::Tensor f();", prelude.ATEN),
+        ("void g(torch::jit::Stack*);", prelude.ATEN),
     ],
 )
 def test_the_text_decides_for_a_header(text, header):

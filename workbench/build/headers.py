@@ -28,7 +28,7 @@ LIMIT_BYTES = 600_000_000  # in the cache: 84 MB for a launcher's, 16 MB for a b
 MOST = 12  # asked for by one process: nobody goes back and forth between more sets of flags
 LIMIT_S = 120.0
 # Those of the full tier, asked for only where a cell needs one: 450 to 800 MB each, 15 to 40 s to make.
-FULL = ("wb_full_torch.h", "wb_full_autograd.h", "wb_full_pybind.h", "wb_full_real.h")  # each holds the one before it
+FULL = ("wb_full_aten.h", "wb_full_torch.h", "wb_full_autograd.h", "wb_full_pybind.h", "wb_full_real.h")
 FULL_LIMIT_BYTES, FULL_LIMIT_S = 2_400_000_000, 600.0
 FIRST_INCLUDE = re.compile(
     r'(?:\s|//[^\n]*\n|/\*.*?\*/|#[ \t]*(?:line[ \t]+)?\d[^\n]*\n)*#[ \t]*include[ \t]*"([^"\n]+)"', re.DOTALL

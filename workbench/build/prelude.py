@@ -13,9 +13,13 @@ from collections.abc import Sequence
 from . import headers
 
 SLIM = os.path.join(headers.FOLDER, "slim")  # stands before torch's own folders on the include path
-TORCH, AUTOGRAD, PYBIND, REAL = headers.FULL
+ATEN, TORCH, AUTOGRAD, PYBIND, REAL = headers.FULL
 
 _AUTOGRAD = re.compile(r"\bautograd\b|\btorch::(?:grad|Node|variable_list)\b")
+# What torch:: has and at:: lacks, or means something else by: torch::tensor({1}) is int64, at::tensor({1}) is int32.
+_TYPES = re.compile(r"\btorch::(?:tensor|from_blob|range|kU(?:16|32|64|Int(?:16|32|64))|utils|NoGradGuard|AutoGradMode|init_num_threads"
+                    r"|manual_seed|InferenceMode|globalContext|detail|normal)\b|requires_grad|\busing\s+namespace\s+torch\b"
+                    r"|[<\"]torch/(?:types|utils)\.h|[<\"]torch/csrc/")  # fmt: skip
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _OF_TORCH = re.compile(r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_(?!EXTENSION_NAME)[A-Z]|[<\"](?:torch|ATen|c10)/")
 _PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bTHP[A-Z]\w+|\bwrap_pybind_function\b"
@@ -61,7 +65,9 @@ def choose(texts: Sequence[str]) -> str:
         return REAL
     if any(_PYTHON.search(t) for t in plain):
         return PYBIND
-    return AUTOGRAD if any(_AUTOGRAD.search(t) for t in plain) else TORCH
+    if any(_AUTOGRAD.search(t) for t in plain):
+        return AUTOGRAD
+    return TORCH if any(_TYPES.search(t) for t in plain) else ATEN
 
 
 def asks_for_more(log: str) -> bool:
