@@ -46,6 +46,7 @@ class Made:
     names: tuple[Defined, ...]
     module: str = ""  # its Python module, "" for none
     plain: dict[str, str] = field(default_factory=dict)  # functions of the module that are no ops, and why
+    headers: dict[str, str] = field(default_factory=dict)  # the user's, by path, with their digests
 
     @property
     def ops(self) -> tuple[Defined, ...]:

@@ -6,13 +6,14 @@ import contextlib
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import SchemaError
 from .source import Source
 
 LANGUAGES = {".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp"}
-HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp")
+SOURCES = {**LANGUAGES, ".c": "cpp", ".cu": "cuda"}  # of an extension
 
 _built: dict[str, tuple[str, str]] = {}  # by real path: the target and the digest of the text last built of it
 
@@ -36,12 +37,13 @@ def read(file: str | Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def source(file: Path) -> Source:
+def source(file: Path, languages: Mapping[str, str] = LANGUAGES) -> Source:
     """A C++ file as a source; its quoted includes are looked up beside it."""
-    if file.suffix not in LANGUAGES:
-        ends = f"a kernel file ends in {', '.join(LANGUAGES)} or .py"
+    if file.suffix not in languages:
+        what, also = ("kernel file", " or .py") if languages is LANGUAGES else ("source", "")
+        ends = f"a {what} ends in {', '.join(languages)}{also}"
         raise SchemaError(f"{file}: {ends}, got {file.suffix or 'no suffix'!r}")
-    return Source(read(file), LANGUAGES[file.suffix], shown(file), 1, str(file.parent.resolve()))
+    return Source(read(file), languages[file.suffix], shown(file), 1, str(file.parent.resolve()))
 
 
 def shown(file: str | Path) -> str:

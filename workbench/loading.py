@@ -6,31 +6,53 @@ A folder of `kernels/` holds one op: `op.py` (reference and cases), `NAME.cpp` (
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cells, files
+from . import adopt, blocks, cells, define, files
 from .errors import SchemaError
 from .files import LANGUAGES
 from .op import Op
 from .turn import turn
 
 
-def load(path: str | Path) -> list[Op]:
+def load(
+    path: str | Path,
+    sources: Sequence[str] | None = None,
+    *,
+    name: str = "",
+    extra_cflags: Sequence[str] = (),
+    extra_cuda_cflags: Sequence[str] = (),
+    extra_ldflags: Sequence[str] = (),
+    extra_include_paths: Sequence[str] = (),
+) -> list[Op]:
     """The ops that a file or a folder defines, built, tried and installed as cells are.
 
     >>> [rmsnorm] = wb.load("kernels/rmsnorm")
     >>> [relu] = wb.load("kernels/smooth_relu/smooth_relu.cpp")       # one file: the slot that its name says
+    >>> ops = wb.load("ext/", sources=["a.cpp", "b.cpp"], extra_include_paths=["include"])
 
-    In a folder `op.py` comes first, then forwards, then backwards. Raises SchemaError for a path that holds no op,
-    and what cells raise, on the lines of the file; what was loaded before the error stays.
+    In a folder `op.py` comes first, then forwards, then backwards. With `sources` the folder is an extension, whose
+    TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; the options are those of
+    `torch.utils.cpp_extension.load`, and paths begin in the folder. `name` is its name, else the folder's.
+
+    Raises SchemaError for a path that holds no op, and what cells raise, on the lines of the file; what was loaded
+    before the error stays.
     """
     where = Path(path).expanduser()
     if not where.exists():
         raise SchemaError(f"there is no file or folder {str(path)!r} here ({Path.cwd()})")
+    options = {"extra_cflags": extra_cflags, "extra_cuda_cflags": extra_cuda_cflags,
+               "extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}  # fmt: skip
+    if sources is not None:
+        return _extension(where, sources, name, options)
+    given = [option for option, value in {"name": name, **options}.items() if value]
+    if given:
+        raise SchemaError(f"{', '.join(given)}: only with sources=[...]; a kernel file says its flags in '//! flags'")
     found = load_files(files_of(where) if where.is_dir() else [where])
     if not found:
         cure = "put a reference under @wb.op(...) into op.py, or a kernel into NAME.cpp"
@@ -43,9 +65,38 @@ def load_files(paths: Iterable[Path]) -> list[Op]:
     found: dict[str, Op] = {}
     with turn:
         for file in paths:
-            ops = _run(file) if file.suffix == ".py" else [_build(file, list(found.values()))]
+            ops = _run(file) if file.suffix == ".py" else _build(file, list(found.values()))
             found |= {op.qualname: op for op in ops}
     return list(found.values())
+
+
+def _extension(folder: Path, names: Sequence[str], name: str, options: Mapping[str, Sequence[str]]) -> list[Op]:
+    """Sources that say by themselves what they define, as one extension."""
+    if not folder.is_dir():
+        raise SchemaError(f"{folder} is no folder: with sources=[...] it is the one that they lie in")
+    if isinstance(names, str):
+        raise SchemaError(f"sources is a list of files, got the string {names!r}")
+    if not names:
+        raise SchemaError(f"the extension in {folder} has no sources")
+    paths = tuple(_inside(folder, n) for n in names)
+    texts = tuple(files.source(p, files.SOURCES) for p in paths)
+    found = [str(_inside(folder, f)) for f in options["extra_include_paths"]]
+    name = name or re.sub(r"\W", "_", folder.resolve().name, flags=re.ASCII)
+    _recipes[folder.resolve()] = Recipe(folder, paths, {"name": name, **options})
+    for file, text in zip(paths, texts, strict=True):
+        files.built(file, text.text)
+    wanted = adopt.Wanted(texts, name, options={**options, "extra_include_paths": found})
+    return _listed(cells.run_blocks(wanted))
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A path that begins in the folder; one that is only where Python runs is taken, too, as torch takes it."""
+    path = Path(name).expanduser()
+    return path if not (folder / path).exists() and path.exists() else folder / path
+
+
+def _listed(handed: object) -> list[Op]:
+    return [handed] if isinstance(handed, Op) else list(handed)
 
 
 @dataclass(frozen=True)
@@ -80,12 +131,15 @@ def files_of(folder: Path) -> list[Path]:
     return [*([first] if first.exists() else []), *kernels]
 
 
-def _build(file: Path, near: Sequence[Op]) -> Op:
+def _build(file: Path, near: Sequence[Op]) -> list[Op]:
+    """A kernel for the slot that the file's name says; where no op bears it, what the text's own blocks define."""
     text = files.source(file)
     files.built(file, text.text)
     name, dot, slot = files.target(file).partition(".")
     here = [op for op in near if op.name == name]
-    return cells.run(f"{here[0].qualname}{dot}{slot}" if len(here) == 1 else f"{name}{dot}{slot}", text)
+    target = f"{here[0].qualname}{dot}{slot}" if len(here) == 1 else f"{name}{dot}{slot}"
+    known = bool(here) or any(op.name == name for op in define.ops.values())
+    return _listed(cells.run(None if blocks.has_blocks(text) and not known else target, text))
 
 
 def _run(file: Path) -> list[Op]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .. import toolchain
@@ -78,6 +78,18 @@ def build(
     return built
 
 
+def headers_of(
+    sources: Sequence[Source], *, extra_cflags: Sequence[str] = (), extra_include_paths: Sequence[str] = (), **_: object
+) -> dict[str, str]:
+    """The user's headers that these sources include, by path, with their digests as they are now."""
+    words = [w for f in extra_cflags for w in _words(f)]
+    given = [os.path.abspath(f) for f in (*extra_include_paths, *flags.folders(words))]
+    found: dict[str, str] = {}
+    for s in sources:
+        found |= includes.digests(s.text, [*([os.path.abspath(s.path)] if s.path else []), *given], given)
+    return found
+
+
 @dataclass(frozen=True)
 class Unit:
     """One source with all that goes into its object."""
@@ -106,9 +118,10 @@ class Unit:
     @cached_property
     def headers(self) -> dict[str, str]:
         """The user's headers that it includes, with their digests."""
-        words = [w for f in self.options.extra_cflags for w in _words(f)]
-        given = [os.path.abspath(f) for f in (*self.options.extra_include_paths, *flags.folders(words))]
-        return includes.digests(self.source.text + self.after, [*self.folders, *given], given)
+        text, options = replace(self.source, text=self.source.text + self.after), self.options
+        return headers_of(
+            [text], extra_cflags=options.extra_cflags, extra_include_paths=options.extra_include_paths
+        )
 
     @cached_property
     def header(self) -> str:
@@ -118,7 +131,7 @@ class Unit:
             with open(path, encoding="utf-8", errors="replace") as file:
                 texts.append(file.read())
         found = prelude.choose(texts)
-        return found or (prelude.TORCH if self.macros and not texts[0].strip() else found)
+        return found or (prelude.ATEN if self.macros and not texts[0].strip() else found)
 
     def text(self, header: str) -> str:
         """What the compiler reads, with the user's own line numbers."""
