@@ -23,7 +23,7 @@ FLOORS = (
     ("build",),
     ("trial",),
     ("tiers",),
-    ("register", "traces", "gradient", "pullback", "batching", "kernel"),
+    ("register", "overloads", "traces", "gradient", "pullback", "batching", "kernel"),
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),

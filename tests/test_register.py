@@ -38,8 +38,8 @@ def rms(namespace):
             "lab::f(Tensor x, Tensor? w=None, *, int k=1) -> (Tensor q, Tensor scale)",
             {"saves": ("rstd",)},
             "lab::f_forward(Tensor x, Tensor? w=None, *, int k=1) -> (Tensor, Tensor, Tensor)",
-            "lab::f_backward(Tensor? grad_q, Tensor? grad_scale, Tensor x, Tensor? w, int k, Tensor q, Tensor scale, "
-            "Tensor rstd) -> (Tensor, Tensor)",
+            ("lab::f_backward(Tensor? grad_q, Tensor? grad_scale, Tensor x, Tensor? w, int k, Tensor q, Tensor scale, "
+            "Tensor rstd) -> (Tensor, Tensor)"),
         ),
         (
             "lab::f_(Tensor(a!) x, Tensor y) -> ()",

@@ -69,12 +69,9 @@ def differentiable_type(t: object) -> bool:
 
 
 _SWITCHED_OFF = (
-    *("AutogradCPU", "AutogradCUDA", "AutogradOther", "ADInplaceOrView"),
-    "FuncTorchDynamicLayerFrontMode",
-    "FuncTorchDynamicLayerBackMode",
-    "FuncTorchGradWrapper",
-    "FuncTorchBatched",
-)
+    "AutogradCPU", "AutogradCUDA", "AutogradOther", "ADInplaceOrView", "FuncTorchDynamicLayerFrontMode",
+    "FuncTorchDynamicLayerBackMode", "FuncTorchGradWrapper", "FuncTorchBatched",
+)  # fmt: skip
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from . import gradient, pullback
 from .batching import batched, batched_backward
 from .entry import autograd_text, compiled, entry_text
 from .errors import SchemaError
+from .overloads import renewed
 from .reference import Definition, flat
 from .schema import Schema, spell_results
 from .traces import Traces
@@ -68,7 +69,7 @@ class Registration:
         if qualname not in _kept_alive:
             _kept_alive[qualname] = Library(namespace, "IMPL")
             _kept_alive[qualname].impl(name, _never, "FPGA")
-        return getattr(getattr(torch.ops, namespace), name).default
+        return renewed(namespace, name)
 
     # ------------------------------------------------------------ forward
 
@@ -184,13 +185,16 @@ class Registration:
 
     def destroy(self) -> None:
         """Take the names back, for a definition with another schema."""
+        self.forget_traces()
         for key in list(self._kernels):
             self.clear_kernel(*key)
         for suffix in ("", "_forward", "_backward", "_partial_backward"):
             _forget(self.schema.namespace, self.schema.name + suffix)
             _forget(LAYOUT_NAMESPACE, f"{self.schema.namespace}__{self.schema.name}{suffix}")
-        self._library._destroy()
-        self._layouts._destroy()
+        for library in (self._library, self._layouts):
+            library._destroy()
+            library._op_defs.clear()  # or its finaliser would take the names from their next owner
+            library._op_impls.clear()
 
 
 def forward_schema(schema: Schema) -> str:
