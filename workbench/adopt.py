@@ -11,13 +11,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from . import blocks, edit_times, examine, extensions, schema, switch, verdict
+from . import blocks, edit_times, examine, extensions, pulled, schema, switch, verdict
 from . import source as sources_
 from .build import extension, includes, reload, wrappers
 from .define import ops
 from .errors import BuildError, SchemaError, TrialError, WorkbenchError
 from .extensions import Defined, Extension, Made
 from .op import Op
+from .register_adopted import GRADIENTS
 from .report import Line, Outcome, Trial
 from .source import Source
 from .tiers.block import BlockKernel
@@ -26,7 +27,7 @@ from .trial.probe import TOLD, Probe
 from .version import Version
 
 LIMIT_S = 20.0  # for loading, in the worker
-OTHERWISE = "another module or a Python library"
+_probes: dict[Probe, dict] = {}
 
 
 @dataclass(frozen=True)
@@ -147,16 +148,7 @@ def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, s
     early = Made(wanted.name, wanted.sources, built, text, text.blocks, (), module)
     others = extensions.beside(spaces, extensions.former(wanted.name, early))
     first = wanted.sources[0]
-    answer = worker().run(Job((Step(TOLD, case="loading"),), (Probe(built.path, others, module),)), LIMIT_S)
-    result = answer.results[0]
-    if not result.ok:
-        what = f"did not end within {LIMIT_S:g} s" if result.status == "hang" else result.detail
-        what = what.removeprefix("while its library was loaded: ").removeprefix("BuildError: ")
-        if result.status == "error":
-            raise BuildError(what, file=first.file)
-        raise TrialError(f"loading {wanted.name}: {what}", kind=result.status if result.status in ("crash", "hang") else "crash",
-                         case="loading")  # fmt: skip
-    told = json.loads(result.outputs[0])
+    told = _told(Probe(built.path, others, module), wanted.name, first.file)
     compiled = tuple(reload.Block(**b) for b in told["blocks"])
     for b in compiled:
         blocks.refuse_reserved(b.namespace, b.line, b.file)
@@ -169,6 +161,22 @@ def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, s
         f: "it is given to Python alone" for f in told["functions"] if f not in ops_made and f not in plain
     }
     return replace(early, blocks=compiled, names=names, plain=plain)
+
+
+def _told(probe: Probe, name: str, file: str) -> dict:
+    """What the worker says of a build. It is asked once for each: going back to an earlier text is instant."""
+    if probe not in _probes:
+        answer = worker().run(Job((Step(TOLD, case="loading"),), (probe,)), LIMIT_S)
+        result = answer.results[0]
+        if not result.ok:
+            what = f"did not end within {LIMIT_S:g} s" if result.status == "hang" else result.detail
+            what = what.removeprefix("while its library was loaded: ").removeprefix("BuildError: ")
+            if result.status == "error":
+                raise BuildError(what, file=file)
+            kind = result.status if result.status in ("crash", "hang") else "crash"
+            raise TrialError(f"loading {name}: {what}", kind=kind, case="loading")
+        _probes[probe] = json.loads(result.outputs[0])
+    return _probes[probe]
 
 
 def _defined(told: dict, text: blocks.Text, compiled: Sequence[reload.Block], first: Source) -> Defined:
@@ -214,7 +222,8 @@ def _known(made: Made, mine: Extension) -> dict[str, Op]:
 
 def _kernel(made: Made, mine: Extension, d: Defined) -> BlockKernel:
     others = extensions.beside(made.spaces, mine)
-    return BlockKernel(made.sources[0], d.schema, made.build, others, lambda: switch.restore(mine, made))
+    own = pulled.gradient(d.schema) if GRADIENTS & set(d.keys) else None
+    return BlockKernel(made.sources[0], d.schema, made.build, others, own, lambda: switch.restore(mine, made))
 
 
 def _judge(op: Op | None, kernel: BlockKernel, d: Defined, names: Sequence[str] | None) -> Trial:
@@ -261,7 +270,7 @@ def _bare(made: Made, seconds: float) -> Line:
 
 def _plain_notes(made: Made) -> list[str]:
     notes = [f"{d.name} is in torch.ops alone: {d.reason}" for d in made.names if d.schema is None]
-    return [*notes, *(f"{n} is a plain function of {made.module}: {why}" for n, why in made.plain.items())]
+    return [*notes, *(f"{made.module}.{n} is no op: {why}" for n, why in made.plain.items())]
 
 
 __all__ = ["Outcome", "Wanted", "run"]

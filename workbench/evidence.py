@@ -101,3 +101,13 @@ def _tensors(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
         elif isinstance(value, (list, tuple)):
             found.update({f"{name}[{i}]": t for i, t in enumerate(value) if isinstance(t, torch.Tensor)})
     return found
+
+
+def given(e: Evidence, name: str) -> object:
+    """An argument of a step: a tensor of the parcel, a list of these, or the value itself."""
+    value = e.values.get(name)
+    if isinstance(value, torch.Tensor):
+        return e.parcel[name]
+    if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+        return [e.parcel[f"{name}[{i}]"] if isinstance(v, torch.Tensor) else v for i, v in enumerate(value)]
+    return value

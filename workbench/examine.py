@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import torch
 
-from . import pullback, register, verdicts
+from . import pullback, pulled, register, verdicts
 from .case import Case
 from .check import agree
-from .check.expect import leaves
+from .check.expect import as_tensor, leaves
 from .errors import SchemaError, TrialError
-from .evidence import Evidence, evidence
+from .evidence import Evidence, evidence, given
 from .tiers import Kernel
 from .report import Outcome, Trial
 from .schema import Schema
@@ -44,6 +44,9 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     if kernel.slot == "forward" and backward is not None:
         more = [evidence(op, c, "backward", backward) for c in cases]
         steps, judged = _with_backward(op, backward, steps, judged, more)
+    if kernel.gradient is not None:
+        more = pulled.steps(op, cases)
+        steps, judged = [*steps, *(s for s, _ in more)], [*judged, *(("backward", e) for _, e in more)]
     kernels = tuple(k for k in (forward, backward) if k is not None)
     known = verdicts.key(kernels, [e for _, e in judged if e is not None])
     remembered = verdicts.recall(known)
@@ -168,7 +171,7 @@ def _made(schema: Schema, step: int) -> tuple[Made, ...]:
 
 def _forward_step(op, kernel: Kernel, e: Evidence) -> Step:
     schema = op.schema
-    args, keywords = op.definition.split([_given(e, a.name) for a in schema.arguments])
+    args, keywords = op.definition.split([given(e, a.name) for a in schema.arguments])
     return Step(
         kernel.step_op,
         tuple(args),
@@ -187,21 +190,20 @@ def _backward_step(op, kernel: Kernel, e: Evidence, saved: Sequence[Made]) -> St
     absent = [pullback.absent() for _ in schema.saves] if not saved else list(saved)
     return Step(
         f"{kernel.native_schema.qualname}_backward",
-        (*(_given(e, n) for n in kept), *absent),
+        (*(given(e, n) for n in kept), *absent),
         case=e.case.label,
         outputs=tuple(f"grad_{a.name}" for a in schema.tensors),
-        layout=tuple(Meta.of(torch.empty_like(e.values[a.name])) for a in schema.tensors if e.values[a.name] is not None),
+        layout=_gradient_layout(e, schema),
         allocates=tuple(a.name for a in kernel.declaration.allocations),
     )
 
 
-def _given(e: Evidence, name: str) -> object:
-    value = e.values.get(name)
-    if isinstance(value, torch.Tensor):
-        return e.parcel[name]
-    if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
-        return [e.parcel[f"{name}[{i}]"] if isinstance(v, torch.Tensor) else v for i, v in enumerate(value)]
-    return value
+def _gradient_layout(e: Evidence, schema: Schema) -> tuple[Meta, ...] | None:
+    """A gradient is laid out as its argument; launchers cannot ask for those of lists."""
+    if any(a.is_tensor_list for a in schema.tensors):
+        return None
+    owners = [e.values[a.name] for a in schema.tensors]
+    return tuple(Meta.of(pullback.absent() if v is None else torch.empty_like(v)) for v in owners)
 
 
 # ---------------------------------------------------------------- verdict
@@ -216,7 +218,7 @@ def _outcome(op, slot: str, e: Evidence, result, limit_s: float) -> Outcome:
         return Outcome(case, dtype, "skip" if result.status == "skip" else FAULTS[result.status], detail=detail)
     names = (*op.schema.outputs, *op.schema.saves) if slot == "forward" else [f"grad_{a.name}" for a in op.schema.tensors]
     returned = _flat(names, result.outputs)
-    got = {n: t for n, t in returned if isinstance(t, torch.Tensor)}
+    got = {n: as_tensor(t) for n, t in returned if t is not None}
     unwritten = dict(zip((n for n, _ in returned), result.unwritten, strict=False))
     alias = next(((n, a) for (n, _), a in zip(returned, result.aliases, strict=False) if a), None)
     if alias:

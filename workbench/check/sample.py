@@ -84,7 +84,8 @@ def first_line(failure: object) -> str:
     return lines[0].rstrip(",: ") if lines else ""
 
 
-def size(case: Case) -> tuple[int, int]:
-    """To find the smallest case: its elements; among equals the widest dtype, which is judged most sharply."""
+def size(case: Case) -> tuple[bool, int, int]:
+    """To find the smallest case that shows anything: nothing at all comes last, among equals the widest dtype first."""
     tensors = tensors_in(case.recipe())
-    return sum(x.numel() for x in tensors), -max((x.element_size() for x in tensors if x.dtype in FLOATS), default=0)
+    count = sum(x.numel() for x in tensors)
+    return not count, count, -max((x.element_size() for x in tensors if x.dtype in FLOATS), default=0)

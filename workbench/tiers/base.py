@@ -26,6 +26,7 @@ class Kernel(ABC):
     because: str = ""  # what in the text decided for this tier
     layout = False  # must every call ask for the strides of the outputs?
     defines_itself = False  # does its own library define the op?
+    gradient: object = None  # how the worker takes the gradient that such a library brings, if it does
 
     def __init__(self, source: Source, schema: Schema, slot: str, declaration: Declaration) -> None:
         self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"

@@ -13,14 +13,15 @@ from ..build.result import Build
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Source
-from ..trial.probe import Blocks
+from ..trial.probe import Blocks, Gradient
 from .base import Dtypes, Kernel
 
 
 class BlockKernel(Kernel):
     """One build defines several ops; each of them has one of these.
 
-    `others` are the paths of the extensions that must be loaded before it. `switch` lets this process run the build.
+    `others` are the paths of the extensions that must be loaded before it, `gradient` is how to try the gradient that
+    the library brings, if it does. `switch` lets this process run the build.
     """
 
     tier = "full"
@@ -30,10 +31,16 @@ class BlockKernel(Kernel):
     uses_saved = False
 
     def __init__(
-        self, source: Source, schema: Schema, build: Build, others: Sequence[str], switch: Callable[[], None]
+        self,
+        source: Source,
+        schema: Schema,
+        build: Build,
+        others: Sequence[str],
+        gradient: Gradient | None,
+        switch: Callable[[], None],
     ) -> None:
         super().__init__(source, schema, "forward", directives.parse(replace(source, text=""), schema))
-        self.built, self.others, self._switch = build, tuple(others), switch
+        self.built, self.others, self.gradient, self._switch = build, tuple(others), gradient, switch
 
     @property
     def step_op(self) -> str:
@@ -47,7 +54,9 @@ class BlockKernel(Kernel):
 
     @property
     def digest(self) -> str:
-        return store.key({"op": str(self.schema), "build": self.built.key, "others": self.others})
+        return store.key(
+            {"op": str(self.schema), "build": self.built.key, "others": self.others, "gradient": bool(self.gradient)}
+        )
 
     @property
     def cached(self) -> bool:
@@ -58,7 +67,7 @@ class BlockKernel(Kernel):
         return self.built.diagnostics
 
     def launch(self) -> Blocks:
-        return Blocks((*self.others, self.built.path))
+        return Blocks((*self.others, self.built.path), (self.gradient,) if self.gradient else ())
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         self._switch()

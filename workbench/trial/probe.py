@@ -18,10 +18,24 @@ KEYS = ("CPU", "CUDA", "Meta", "CompositeImplicitAutograd", "CompositeExplicitAu
 
 
 @dataclass(frozen=True)
+class Gradient:
+    """The op `wb_probe::SCHEMA` is to give the gradients of `op`: for those of its outputs, its arguments, its outputs."""
+
+    op: str
+    schema: str
+    outputs: int
+
+
+def gradient_name(qualname: str) -> str:
+    return qualname.replace("::", "__") + "_gradient"
+
+
+@dataclass(frozen=True)
 class Blocks:
     """Extensions whose blocks register what the steps call, in this order."""
 
     paths: tuple[str, ...]
+    gradients: tuple[Gradient, ...] = ()
 
     def load(self, allocate: Callable[[int], int]) -> object:
         from ..build.reload import Reloadable
@@ -29,7 +43,42 @@ class Blocks:
         made = [Reloadable(p) for p in self.paths]
         for m in made:
             m.register()
-        return made
+        library = torch.library.Library("wb_probe", "FRAGMENT")
+        for g in self.gradients:
+            library.define(g.schema)
+            # Implicit: below autograd, where other kernels are, the op under trial would have none.
+            library.impl(g.schema.partition("(")[0], _gradients(g), "CompositeImplicitAutograd")
+        return made, library
+
+
+def _gradients(g: Gradient) -> Callable:
+    namespace, _, name = g.op.partition("::")
+    op = getattr(getattr(torch.ops, namespace), name).default
+    declared = op._schema.arguments
+
+    def call(*values: object) -> object:
+        incoming, given = values[: g.outputs], values[g.outputs : g.outputs + len(declared)]
+        moving = [_moving(v) for v in given]
+        named = list(zip(declared, moving, strict=True))
+        with torch.enable_grad():
+            out = op(*(v for a, v in named if not a.kwarg_only), **{a.name: v for a, v in named if a.kwarg_only})
+            outputs = out if isinstance(out, tuple) else (out,)
+            pairs = [(o, i) for o, i in zip(outputs, incoming, strict=True) if i is not None and o.requires_grad]
+            leaves = [v for v in moving if isinstance(v, torch.Tensor) and v.requires_grad]
+            results, cotangents = [o for o, _ in pairs], [i for _, i in pairs]
+            found = torch.autograd.grad(results, leaves, cotangents, allow_unused=True) if pairs else ()
+        known = {id(v): t for v, t in zip(leaves, found, strict=False)}
+        made = [known.get(id(v)) for a, v in named if "Tensor" in str(a.type)]
+        made = [torch.empty(0, dtype=torch.uint8) if t is None else t for t in made]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return call
+
+
+def _moving(value: object) -> object:
+    if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+        return value.detach().requires_grad_()
+    return value
 
 
 @dataclass(frozen=True)
@@ -98,5 +147,9 @@ def load_module(name: str, path: str) -> object:
 
 
 def public(module: object) -> dict[str, str]:
-    """What a module offers: name -> first line of its documentation."""
-    return {n: (v.__doc__ or "").strip().partition("\n")[0] for n, v in vars(module).items() if not n.startswith("_")}
+    """What a module offers: name -> "class", "function" or "value"."""
+
+    def kind(value: object) -> str:
+        return "class" if isinstance(value, type) else "function" if callable(value) else "value"
+
+    return {n: kind(v) for n, v in vars(module).items() if not n.startswith("_")}
