@@ -149,12 +149,15 @@ def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, s
     others = extensions.beside(spaces, extensions.former(wanted.name, early))
     first = wanted.sources[0]
     told = _told(Probe(built.path, others, module), wanted.name, first.file)
+    # The object came from an earlier cell with the same text, maybe: then its name of the file is that cell's.
+    files = {source.file for source in wanted.sources}
     compiled = tuple(reload.Block(**b) for b in told["blocks"])
+    compiled = tuple(b if b.file in files else replace(b, file=first.file) for b in compiled)
     for b in compiled:
         blocks.refuse_reserved(b.namespace, b.line, b.file)
     if "error" in told:
         line, file = _better_line(told, text)
-        raise BuildError(told["error"], line=line, file=file or first.file)
+        raise BuildError(told["error"], line=line, file=file if file in files else first.file)
     names = tuple(sorted((_defined(d, text, compiled, first) for d in told["ops"]), key=lambda d: (d.line, d.name)))
     ops_made = {d.qualname.partition("::")[2] for d in names}
     plain = plain | {

@@ -17,7 +17,7 @@ from .. import toolchain
 from ..errors import SchemaError
 from ..source import Source
 from ..toolchain import Compiler
-from . import cache, extension_run, flags, headers, includes, prelude, store
+from . import cache, cpp, extension_run, flags, headers, includes, prelude, store
 from .diagnostics import Lines
 from .result import Build
 
@@ -145,10 +145,16 @@ class Unit:
         """Of its object. The name that torch puts into TORCH_EXTENSION_NAME is in the key of those that say it."""
         return store.key({
             **flags.identity(self.compiler, "full", self.options.extra_cflags),
-            "text": self.text(self.header), "layout": LAYOUT, "headers": sorted(self.headers.items()),
+            "text": self.unlabelled, "layout": LAYOUT, "headers": sorted(self.headers.items()),
             "ours": sorted((os.path.basename(p), d) for p, d in self.our_headers.items()),
             "folders": [os.path.abspath(f) for f in self.options.extra_include_paths],
         })  # fmt: skip
+
+    @property
+    def unlabelled(self) -> str:
+        """Its text whatever the cell is called: the same text in a later cell is the same build."""
+        text = self.text(self.header)
+        return text if cpp.NAMES_ITS_FILE.search(text) else Lines(text, self.source.file).unlabelled
 
     @property
     def our_headers(self) -> dict[str, str]:
