@@ -8,6 +8,7 @@ user's lines, and an end to all compilers at an interrupt. How torch writes its 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +18,13 @@ from .. import toolchain
 from ..errors import SchemaError
 from ..source import Source
 from ..toolchain import Compiler
-from . import cache, cpp, extension_run, flags, headers, includes, prelude, store
+from . import cache, extension_run, flags, headers, includes, prelude, store
 from .diagnostics import Lines
 from .result import Build
 
 LIMIT_S = 1800.0
 LAYOUT = "full-1"
+NAMES_ITS_FILE = re.compile(r"\bassert\b|__FILE__|\bsource_location\b")
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ class Unit:
 
     def text(self, header: str) -> str:
         """What the compiler reads, with the user's own line numbers."""
-        first = [f'#include "{h}"' for h in (header, self.macros) if h]
+        first = [f"#include {h}" for h in prelude.includes(header, [self.source.text, self.after])]
+        first += [f'#include "{self.macros}"'] if self.macros else []
         label = self.source.file.replace("\\", "\\\\").replace('"', '\\"')
         mine = [f'#line {self.source.first_line} "{label}"', self.source.text]
         return "\n".join([*first, *mine, *([self.after] if self.after else []), ""])
@@ -152,9 +155,12 @@ class Unit:
 
     @property
     def unlabelled(self) -> str:
-        """Its text whatever the cell is called: the same text in a later cell is the same build."""
+        """Its text whatever the cell is called: the same text in a later cell is the same build.
+
+        What TORCH_CHECK says of the place may then name the earlier cell: half a minute is too much for that.
+        """
         text = self.text(self.header)
-        return text if cpp.NAMES_ITS_FILE.search(text) else Lines(text, self.source.file).unlabelled
+        return text if NAMES_ITS_FILE.search(text) else Lines(text, self.source.file).unlabelled
 
     @property
     def our_headers(self) -> dict[str, str]:
@@ -166,21 +172,24 @@ class Unit:
         """The words of the user's flags, for those of the precompiled header."""
         return tuple(w for f in self.options.extra_cflags for w in _words(f))
 
+    def own_flags(self, header: str) -> tuple[str, ...]:
+        return prelude.optimisation(header, self.cflags)
+
     def precompiled(self, header: str) -> str:
-        return headers.find(self.compiler, "full", header, self.cflags)
+        return headers.find(self.compiler, "full", header, (*self.own_flags(header), *self.cflags))
 
     def refuse(self, header: str) -> None:
-        headers.refuse(header, self.cflags)
+        headers.refuse(header, (*self.own_flags(header), *self.cflags))
 
     def request_header(self) -> None:
         """Have its header precompiled for the next edit, in the background."""
         if self.header and not self.precompiled(self.header):
-            headers.request(self.compiler, "full", self.header, self.cflags)
+            headers.request(self.compiler, "full", self.header, (*self.own_flags(self.header), *self.cflags))
 
     def ninja_flags(self, header: str, precompiled: str) -> tuple[str, ...]:
         quoted = tuple(w for f in self.folders for w in ("-iquote", f))
         ours = ("-iquote", headers.FOLDER) if self.macros and not header else ()
-        return (*quoted, *prelude.folders(header, precompiled), *ours)
+        return (*self.own_flags(header), *quoted, *prelude.folders(header, precompiled), *ours)
 
 
 @dataclass(frozen=True)
