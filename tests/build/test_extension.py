@@ -307,6 +307,14 @@ def test_the_text_decides_for_a_header(text, header):
     assert prelude.choose([text]) == header
 
 
+def test_what_speaks_to_python_is_optimised_less_unless_the_user_says_so():
+    text = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {} struct F : torch::autograd::Function<F> {};"
+    assert prelude.includes(prelude.PYBIND, [text]) == ('"wb_full_pybind.h"', "<torch/autograd.h>")
+    assert prelude.includes(prelude.ATEN, ["at::Tensor f();"]) == ('"wb_full_aten.h"',)
+    assert prelude.optimisation(prelude.PYBIND, ()) == ("-O1",)
+    assert prelude.optimisation(prelude.PYBIND, ("-O3",)) == prelude.optimisation(prelude.TORCH, ()) == ()
+
+
 def test_errors_that_the_slim_header_causes_are_known():
     assert prelude.asks_for_more("cell:3:9: error: ‘fft’ is not a member of ‘torch’")
     assert prelude.asks_for_more("cell:3:9: error: ‘nn’ has not been declared")

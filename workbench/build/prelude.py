@@ -22,14 +22,14 @@ _TYPES = re.compile(r"\btorch::(?:tensor|from_blob|range|kU(?:16|32|64|Int(?:16|
                     r"|[<\"]torch/(?:types|utils)\.h|[<\"]torch/csrc/")  # fmt: skip
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _OF_TORCH = re.compile(r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_(?!EXTENSION_NAME)[A-Z]|[<\"](?:torch|ATen|c10)/")
-_PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bTHP[A-Z]\w+|\bwrap_pybind_function\b"
+_PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bwrap_pybind_function\b"
                      r"|[<\"](?:pybind11/|Python\.h|torch/python\.h|torch/csrc/(?:\w+\.h|utils/p))")  # fmt: skip
 # What only torch's own header has. A name that is missing here costs one more compiler run, see `asks_for_more`.
 FRONTEND = ("nn", "optim", "data", "jit", "serialize", "fft", "special", "linalg", "sparse", "nested", "cuda", "mps",
             "xpu", "enumtype", "python", "profiler", "monitor", "executor", "inductor")  # fmt: skip
 _FRONTEND = re.compile(
     rf"\btorch::(?!jit::(?:Stack|drop|pop|push|peek)\b)(?:{'|'.join(FRONTEND)}|save|load|ordered_dict|OrderedDict|pickle_\w+|ExpandingArray)\b"
-    r"|\bTORCH_MODULE|[<\"]torch/(?!extension\.h|torch\.h|all\.h|types\.h|library\.h|utils\.h|autograd\.h|python\.h"
+    r"|\bTORCH_MODULE|\bTHP[A-Z]\w+|[<\"]torch/(?!extension\.h|torch\.h|all\.h|types\.h|library\.h|utils\.h|autograd\.h|python\.h"
     r"|script\.h|csrc/|headeronly/|version\.h)"
     r"|[<\"]torch/script\.h|[<\"]torch/csrc/jit/|\busing\s+namespace\s+torch::(?:nn|optim|data)"
 )
@@ -68,6 +68,17 @@ def choose(texts: Sequence[str]) -> str:
     if any(_AUTOGRAD.search(t) for t in plain):
         return AUTOGRAD
     return TORCH if any(_TYPES.search(t) for t in plain) else ATEN
+
+
+def includes(header: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """What such a source includes first: the header, and what it needs besides that too few need to precompile it."""
+    besides = header == PYBIND and any(_AUTOGRAD.search(_COMMENTS.sub(" ", t)) for t in texts)
+    return (*((f'"{header}"',) if header else ()), *(("<torch/autograd.h>",) if besides else ()))
+
+
+def optimisation(header: str, cflags: Sequence[str]) -> tuple[str, ...]:
+    """-O1 for a source that is half pybind11, which takes 4.4 s to optimise at -O2; what the user says wins."""
+    return ("-O1",) if header == PYBIND and not any(f.startswith("-O") for f in cflags) else ()
 
 
 def asks_for_more(log: str) -> bool:
