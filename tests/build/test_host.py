@@ -37,9 +37,11 @@ def test_the_whole_text_of_a_forward():
         '#line 3 "cell [3]"\n'
         "namespace wb_cell {\n"
         '#line 3 "cell [3]"\n'
-        "static auto entry(Tensor x, double k) { auto wb_all = wb::results<Tensor>(::scale(x, "
-        'wb::narrow<float>(k, "lab::scale: k", "float k"))); wb::strides<0>(wb_all, "wb_layout::lab__scale", x, k); '
-        "return wb::pick<0>(wb_all); }\n"
+        "static auto call(Tensor& x, double& k) { return wb::results<Tensor>(::scale(x, "
+        'wb::narrow<float>(k, "lab::scale: k", "float k"))); }\n'
+        '#line 3 "cell [3]"\n'
+        "static auto entry(Tensor x, double k) { if (wb::ask(x, k)) { return wb::pick<0>("
+        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__scale", x, k)); } return wb::pick<0>(wb_cell::call(x, k)); }\n'
         "}  // namespace wb_cell\n"
         'WB_MODULE("lab", "CPU", m.impl("scale", TORCH_BOX(&wb_cell::entry)); '
         'm.impl("scale_forward", TORCH_BOX(&wb_cell::entry));)\n'
@@ -51,10 +53,11 @@ def test_what_is_saved_is_seen_by_backward_alone():
     lines = after_the_cell(rendered("lab::norm(Tensor x) -> Tensor y", cell, saves="rstd"))
     assert [line for line in lines if not line.startswith("#line")] == [
         "namespace wb_cell {",
-        "static auto entry(Tensor x) { auto wb_all = wb::results<Tensor, Tensor>(::norm(x)); "
-        'wb::strides<0>(wb_all, "wb_layout::lab__norm", x); return wb::pick<0, 1>(wb_all); }',
-        "static auto seen(Tensor x) { auto wb_all = wb::results<Tensor, Tensor>(::norm(x)); "
-        'wb::strides<0>(wb_all, "wb_layout::lab__norm", x); return wb::pick<0>(wb_all); }',
+        "static auto call(Tensor& x) { return wb::results<Tensor, Tensor>(::norm(x)); }",
+        "static auto entry(Tensor x) { if (wb::ask(x)) { return wb::pick<0, 1>("
+        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0, 1>(wb_cell::call(x)); }',
+        "static auto seen(Tensor x) { if (wb::ask(x)) { return wb::pick<0>("
+        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0>(wb_cell::call(x)); }',
         "}  // namespace wb_cell",
         'WB_MODULE("lab", "CPU", m.impl("norm", TORCH_BOX(&wb_cell::seen)); '
         'm.impl("norm_forward", TORCH_BOX(&wb_cell::entry));)',
@@ -63,10 +66,32 @@ def test_what_is_saved_is_seen_by_backward_alone():
 
 def test_a_mutating_function_returns_nothing():
     cell = "namespace mine { void step_(std::vector<Tensor> p, int n) {} }"
-    lines = after_the_cell(rendered("lab::step_(Tensor(a!)[] p, SymInt n) -> ()", cell))
+    lines = after_the_cell(rendered("lab::step_(Tensor(a!)[] p, Tensor[] g, SymInt n) -> ()", cell))
     assert lines[2] == (
-        'static auto entry(std::vector<Tensor> p, int64_t n) { ::mine::step_(p, wb::narrow<int>(n, "lab::step_: n", "int n")); }'
+        "static auto call(std::vector<Tensor>& p, std::vector<Tensor>& g, int64_t& n) "
+        '{ ::mine::step_(p, wb::narrow<int>(n, "lab::step_: n", "int n")); }'
     )
+    entry = "static auto entry(std::vector<Tensor> p, std::vector<Tensor> g, int64_t n) {{ {}wb_cell::call(p, g, n); }}"
+    assert lines[4] == entry.format("")
+    reading = cell.replace("{}", "{ p[0].mutable_data_ptr(); }")
+    lines = after_the_cell(rendered("lab::step_(Tensor(a!)[] p, Tensor[] g, SymInt n) -> ()", reading))
+    assert lines[4] == entry.format('wb::refuse_strided(p, "lab::step_: p"); wb::make_contiguous(g); ')
+
+
+@pytest.mark.parametrize(
+    ("body", "counts_on_it"),
+    [
+        ("x.const_data_ptr<float>()[0];", True),
+        ("x.const_data_ptr<float>()[0];  // whatever its stride", True),
+        ("x.const_data_ptr<float>()[x.stride(0)];", False),
+        ("torch::stable::contiguous(x).const_data_ptr<float>();", False),
+        ("STD_TORCH_CHECK(x.is_contiguous()); x.const_data_ptr<float>();", False),
+        ("torch::stable::clone(x);", False),
+    ],
+)
+def test_who_counts_on_contiguous_tensors(body, counts_on_it):
+    source = Source(f"Tensor f(const Tensor& x) {{ {body}\n }}", "cpp")
+    assert host.reads_no_strides(source) is counts_on_it
 
 
 def test_a_backward_returns_one_gradient_for_each_tensor_argument():
@@ -74,20 +99,19 @@ def test_a_backward_returns_one_gradient_for_each_tensor_argument():
     cell = "std::tuple<Tensor, std::vector<Tensor>> backward(const Tensor& grad_out, Tensor x, double k) { return {}; }"
     lines = after_the_cell(rendered(schema, cell, entry="backward", gradients=("x", "more")))
     assert lines[2] == (
-        "static auto entry(std::optional<Tensor> grad_out, Tensor x, Tensor index, std::vector<Tensor> more, double k, Tensor out)"
-        ' { auto wb_got = ::backward(wb::given(grad_out, "lab::f: grad_out", "const Tensor& grad_out"), x, k); '
-        'auto wb_all = std::make_tuple(wb::gradient(std::get<0>(wb_got), "lab::f: grad_x"), wb::absent(), '
-        'wb::gradient(std::get<1>(wb_got), "lab::f: grad_more")); '
-        'wb::strides<0, 1, 2>(wb_all, "wb_layout::lab__f_backward", grad_out, x, index, more, k, out); '
-        "return wb::pick<0, 1, 2>(wb_all); }"
+        "static auto call(std::optional<Tensor>& grad_out, Tensor& x, Tensor& index, std::vector<Tensor>& more, double& k, "
+        'Tensor& out) { auto wb_got = ::backward(wb::given(grad_out, "lab::f: grad_out", "const Tensor& grad_out"), x, k); '
+        'return std::make_tuple(wb::gradient(std::get<0>(wb_got), "lab::f: grad_x"), wb::absent(), '
+        'wb::gradient(std::get<1>(wb_got), "lab::f: grad_more")); }'
     )
+    assert lines[4].endswith("{ wb::make_contiguous(grad_out); return wb::pick<0, 1, 2>(wb_cell::call(grad_out, x, index, more, k, out)); }")
     assert lines[-1] == 'WB_MODULE("lab", "CPU", m.impl("f_backward", TORCH_BOX(&wb_cell::entry));)'
 
 
 def test_one_that_leaves_gradients_out_registers_beside_the_ops():
     cell = "std::optional<Tensor> backward(const Tensor& x) { return std::nullopt; }"
     text = rendered("lab::f(Tensor x) -> Tensor", cell, entry="backward", gradients=("x",), register_as="f_partial")
-    assert '"wb_layout::lab__f_partial_backward", grad_out, x, out)' in text and 'm.impl("f_partial_backward"' in text
+    assert 'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__f_partial_backward", grad_out, x, out)' in text and 'm.impl("f_partial_backward"' in text
 
 
 def test_arguments_that_cpp_has_other_uses_for():

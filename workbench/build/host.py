@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..directives import Declaration
 from ..errors import SchemaError
 from ..schema import Argument, Schema
-from ..source import Function, Parameter, Source
+from ..source import Function, Parameter, Source, code
 from .host_types import NUMBERS, converted, from_slot, native_type, plain, result_types, results
 
 _CPP_WORDS = frozenset({
@@ -56,33 +56,60 @@ def render(
     """The whole text of a host cell that returns its results, or mutates its arguments.
 
     `gradients` are the arguments whose gradients a backward returns, in order; `name` is another one to register
-    under. SchemaError, on its line, for a
-    parameter or a result that does not fit the schema.
+    under. SchemaError, on its line, for a parameter or a result that does not fit the schema.
+
+    `call` converts arguments and results; `entry`, which torch calls, sees to strides. Where the reference's can be
+    asked for, the results get those. Incoming gradients are made contiguous, and so are all arguments of a function
+    that reads data and no strides.
     """
     pairs, backward = bound(function, declaration), declaration.entry == "backward"
     names = {a.name: _identifier(a.name) for a in declaration.arguments}
-    parameters = ", ".join(f"{native_type(a, function.line)} {names[a.name]}" for a in declaration.arguments)
+    types = {names[a.name]: native_type(a, function.line) for a in declaration.arguments}
     call = f"{_name(function)}({', '.join(converted(p, a, names[a.name], schema.qualname) for p, a in pairs)})"
-    given = ", ".join(names.values())
-    made = _backward(schema, function, call, gradients, given, name) if backward else _forward(schema, function, call, given)
-    entries = [
-        line
-        for entry, body in made.items()
-        for line in (_line(function.line, source.file), f"static auto {entry}({parameters}) {{ {body} }}")
-    ]
-    public = {f"{name or schema.name}_backward": "entry"} if backward else {schema.name: list(made)[-1], f"{schema.name}_forward": "entry"}
+    made, count = _gradients(schema, function, call, gradients) if backward else _results(schema, function, call)
+    shown = count if backward else len(schema.outputs)
+    lists = any(a.is_tensor_list for a in schema.tensors) if backward else set(schema.output_types) != {"Tensor"}
+    layout = "" if lists or not schema.tensors else f"wb_layout::{schema.namespace}__{name or schema.name}{'_backward' * backward}"
+    given, parameters = ", ".join(types), ", ".join(f"{t} {n}" for n, t in types.items())
+    settled = "".join(_settled(source, schema, declaration, names, layout))
+    slow = f'wb::slowly<{str(reads_no_strides(source)).lower()}, {_places(shown)}>(wb_cell::call, "{layout}", {given})'
+    at = _line(function.line, source.file)
+    lines = [at, f"static auto call({', '.join(f'{t}& {n}' for n, t in types.items())}) {{ {made} }}"]
+    entries = {"entry": count} if backward or not schema.saves else {"entry": count, "seen": shown}
+    for entry, results_ in entries.items():
+        back = f"return wb::pick<{_places(results_)}>({{}});" if results_ else "{};"
+        ask = f"if (wb::ask({given})) {{ {back.format(slow)} }} " if layout else ""
+        lines += [at, f"static auto {entry}({parameters}) {{ {settled}{ask}{back.format(f'wb_cell::call({given})')} }}"]
+    public = {schema.name: list(entries)[-1], f"{schema.name}_forward": "entry"}
+    public = {f"{name or schema.name}_backward": "entry"} if backward else public
     registered = " ".join(f'm.impl("{n}", TORCH_BOX(&wb_cell::{entry}));' for n, entry in public.items())
-    return _around(source, function, [
-        "namespace wb_cell {",
-        *entries,
-        "}  // namespace wb_cell",
-        f'WB_MODULE("{schema.namespace}", "CPU", {registered})',
-    ])
+    last = f'WB_MODULE("{schema.namespace}", "CPU", {registered})'
+    return _around(source, function, ["namespace wb_cell {", *lines, "}  // namespace wb_cell", last])
 
 
-def _forward(schema: Schema, function: Function, call: str, given: str) -> dict[str, str]:
-    """The bodies of `entry`, which also returns what is saved, and, if that is something, of `seen`, which does not."""
-    names, outputs = (*schema.outputs, *schema.saves), len(schema.outputs)
+def _settled(
+    source: Source, schema: Schema, declaration: Declaration, names: Mapping[str, str], layout: str
+) -> Iterator[str]:
+    """What `entry` does to arguments that are not contiguous, where the call that asks for strides does not see to it."""
+    safe, own = reads_no_strides(source), {a.name for a in schema.arguments}
+    for a in declaration.arguments:
+        if a.type not in ("Tensor", "Tensor?", "Tensor[]", "Tensor?[]"):
+            continue
+        if safe and a.mutated:
+            yield f'wb::refuse_strided({names[a.name]}, "{schema.qualname}: {a.name}"); '
+        elif (safe and not layout) or (declaration.entry == "backward" and a.name.startswith("grad_") and a.name not in own):
+            yield f"wb::make_contiguous({names[a.name]}); "
+
+
+def reads_no_strides(source: Source) -> bool:
+    """Does the cell read data, and no strides? Then it counts on contiguous tensors."""
+    text = code(source.text)
+    return "data_ptr" in text and not re.search(r"\b(?:is_)?contiguous\b|\bstrides?\b", text)
+
+
+def _results(schema: Schema, function: Function, call: str) -> tuple[str, int]:
+    """The body of a forward's `call`, and how many results it gives, those included that are saved."""
+    names = (*schema.outputs, *schema.saves)
     wanted = [native_type(Argument(n, t), function.line) for n, t in zip(schema.outputs, schema.output_types, strict=True)]
     wanted += ["Tensor"] * len(schema.saves)
     got = result_types(function)
@@ -98,29 +125,20 @@ def _forward(schema: Schema, function: Function, call: str, given: str) -> dict[
             raise SchemaError(
                 f"{function.name} returns a {given_type} as {name}, which is a {native} in the schema", line=function.line
             )
-    if not wanted:
-        return {"entry": f"{call};"}
-    all_of = f"auto wb_all = wb::results<{', '.join(wanted)}>({call});"
-    if "Tensor" in wanted[:outputs] and schema.tensors:
-        all_of += f' wb::strides<{_places(outputs)}>(wb_all, "wb_layout::{schema.namespace}__{schema.name}", {given});'
-    bodies = {"entry": f"{all_of} return wb::pick<{_places(len(wanted))}>(wb_all);"}
-    if schema.saves:
-        bodies["seen"] = f"{all_of} return wb::pick<{_places(outputs)}>(wb_all);" if outputs else f"{call};"
-    return bodies
+    return (f"return wb::results<{', '.join(wanted)}>({call});" if wanted else f"{call};"), len(wanted)
 
 
-def _backward(
-    schema: Schema, function: Function, call: str, gradients: Sequence[str], given: str, name: str
-) -> dict[str, str]:
+def _gradients(schema: Schema, function: Function, call: str, gradients: Sequence[str]) -> tuple[str, int]:
+    """The body of a backward's `call`: one gradient for each tensor argument, in order."""
     got = result_types(function)
+    if not gradients:
+        raise SchemaError(f"{schema.qualname} takes no floating-point tensor, so that there is no gradient", line=function.line)
     if len(got) != len(gradients):
         raise SchemaError(
             f"{function.name} returns {function.returns}, {len(got)} gradients; the floating-point tensor arguments are "
-            f"{', '.join(gradients) or 'none'}: return one for each, std::nullopt where there is none",
+            f"{', '.join(gradients)}: return one for each, std::nullopt where there is none",
             line=function.line,
         )
-    if not gradients:
-        raise SchemaError(f"{schema.qualname} takes no floating-point tensor, so that there is no gradient", line=function.line)
     single = "wb_got" if not re.match(r"std::(tuple|pair)<", plain(function.returns)) else ""
     made = []
     for a in schema.tensors:
@@ -129,10 +147,7 @@ def _backward(
             made.append(f'wb::gradient({value}, "{schema.qualname}: grad_{a.name}")')
         else:
             made.append("std::vector<Tensor>()" if a.is_tensor_list else "wb::absent()")
-    layout = f"wb_layout::{schema.namespace}__{name or schema.name}_backward"
-    places = _places(len(made))
-    body = f"auto wb_got = {call}; auto wb_all = std::make_tuple({', '.join(made)});"
-    return {"entry": f'{body} wb::strides<{places}>(wb_all, "{layout}", {given}); return wb::pick<{places}>(wb_all);'}
+    return f"auto wb_got = {call}; return std::make_tuple({', '.join(made)});", len(made)
 
 
 def thunk(source: Source, declaration: Declaration, function: Function) -> str:
@@ -185,4 +200,4 @@ def _line(number: int, file: str) -> str:
     return f'#line {number} "{name}"'
 
 
-__all__ = ["bound", "render", "results", "thunk"]
+__all__ = ["bound", "reads_no_strides", "render", "results", "thunk"]

@@ -36,7 +36,8 @@ struct Text {
 };
 struct Descriptor {
   int64_t layout;  // 1: always ask for the strides of outputs
-  int64_t handles;  // 1: the functions take tensors (AtenTensorHandle), which they only borrow, in place of pointers
+  int64_t handles;  // 1: the functions take tensors (AtenTensorHandle), which they only borrow, in place of pointers,
+                    // 2: and count on contiguous ones
   int64_t instance_count;
   const Instance* instances;
   int64_t function_count;

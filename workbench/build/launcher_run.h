@@ -197,7 +197,7 @@ inline void steps(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outpu
     ask_for_instance(f, again);
   }
   f.at = -1;
-  if (!idle && !f.descriptor->handles) settle_arguments(f);
+  if (!idle && f.descriptor->handles != 1) settle_arguments(f);
   make_tensors(f);
   if (!idle) call_kernels(f);
   give(f, stack, outputs);

@@ -78,7 +78,7 @@ def descriptor(
     instances: Sequence[Instance],
     *,
     layout: bool = False,
-    handles: bool = False,
+    handles: int = 0,
     tuned: Mapping[str, int | float] | None = None,
 ) -> Descriptor:
     """Tie compiled bodies, numbers and texts to a launcher.
@@ -86,7 +86,7 @@ def descriptor(
     >>> launcher.install(descriptor(declaration, [Instance(dtypes, build.path, body)], layout=False))
 
     `layout`: ask `wb_layout::...` for the strides of outputs at every call, not only when an argument is not
-    contiguous. `handles`: the functions take tensors, not pointers. `tuned` are values of tuned names other than the first. BuildError if a library cannot be loaded.
+    contiguous. `handles`: the functions take tensors, not pointers: 1 as they come, 2 contiguous ones. `tuned` are values of tuned names other than the first. BuildError if a library cannot be loaded.
     """
     kept: list[object] = []
     table = (_Instance * max(1, len(instances)))()

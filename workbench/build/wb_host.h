@@ -133,8 +133,12 @@ template <size_t... I, typename All> auto pick(All&& all) {
   else return std::make_tuple(std::get<I>(std::move(all))...);
 }
 
-// The reference's strides are the contract: where an argument is not contiguous, ask for them, and copy into them.
-inline int ask_layout = 0;  // 1: ask at every call
+// ---- strides ---------------------------------------------------------------------------------------------------------
+struct NoGradients {
+  bool former = aoti_torch_grad_mode_is_enabled();
+  NoGradients() { aoti_torch_grad_mode_set_enabled(false); }
+  ~NoGradients() { aoti_torch_grad_mode_set_enabled(former); }
+};
 inline bool strided(const Tensor& t) { return t.defined() && !t.is_contiguous(); }
 inline bool strided(const std::optional<Tensor>& t) { return t && strided(*t); }
 template <typename T> bool strided(const std::vector<T>& list) {
@@ -143,8 +147,27 @@ template <typename T> bool strided(const std::vector<T>& list) {
   return false;
 }
 template <typename T> bool strided(const T&) { return false; }
+inline int ask_layout = 0;  // 1: ask for the strides of the results at every call
+template <typename... Given> bool ask(const Given&... given) {
+  return __builtin_expect(ask_layout || (strided(given) || ...), 0);
+}
 
-inline void restride(Tensor& got, StableIValue wanted) {
+inline void make_contiguous(Tensor& t) {
+  if (!strided(t)) return;
+  NoGradients guard;
+  t = torch::stable::contiguous(t);
+}
+inline void make_contiguous(std::optional<Tensor>& t) { if (t) make_contiguous(*t); }
+template <typename T> void make_contiguous(std::vector<T>& list) {
+  if constexpr (!std::is_arithmetic_v<T>)
+    for (T& t : list) make_contiguous(t);
+}
+template <typename T> void make_contiguous(T&) {}  // a number
+template <typename T> void refuse_strided(const T& t, const char* what) {
+  if (strided(t)) throw std::runtime_error(std::string(what) + " is written in place and not contiguous, and the function reads no strides");
+}
+
+inline void restride(Tensor& got, StableIValue wanted) {  // takes over `wanted`
   Tensor like(reinterpret_cast<AtenTensorHandle>(wanted));
   if (!got.defined() || !like.defined() || got.dim() != like.dim() || got.scalar_type() != like.scalar_type()) return;
   bool same = true;
@@ -156,23 +179,19 @@ inline void restride(Tensor& got, StableIValue wanted) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(like.get(), got.get(), 0));
   got = like;
 }
-inline void restride(std::vector<Tensor>&, StableIValue wanted) { torch_delete_list(reinterpret_cast<StableListHandle>(wanted)); }
-template <typename T> void restride(T&, StableIValue) {}  // a number
 
-struct NoGradients {
-  bool former = aoti_torch_grad_mode_is_enabled();
-  NoGradients() { aoti_torch_grad_mode_set_enabled(false); }
-  ~NoGradients() { aoti_torch_grad_mode_set_enabled(former); }
-};
-template <size_t... I, typename All, typename... Given>
-__attribute__((noinline, cold)) void restrides(All& all, const char* layout, const Given&... given) {
+// The reference's strides are the contract: a call with arguments that are not contiguous asks for them.
+template <bool contiguous, size_t... I, typename Call, typename... Given>
+__attribute__((noinline, cold)) auto slowly(Call call, const char* layout, Given&... given) {
+  auto all = [call](auto... own) {
+    if constexpr (contiguous) (make_contiguous(own), ...);
+    return call(own...);
+  }(given...);
   NoGradients guard;
   StableIValue stack[sizeof...(I) + sizeof...(Given) + 1] = {torch::stable::detail::from(given)...};
   TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(layout, "", stack, TORCH_ABI_VERSION));
   (restride(std::get<I>(all), stack[I]), ...);
-}
-template <size_t... I, typename All, typename... Given> void strides(All& all, const char* layout, const Given&... given) {
-  if (__builtin_expect(ask_layout || (strided(given) || ...), 0)) restrides<I...>(all, layout, given...);
+  return all;
 }
 
 // ---- gradients -------------------------------------------------------------------------------------------------------

@@ -120,9 +120,9 @@ def leaves(schema: Schema, inputs: Mapping[str, object], returned: object) -> di
     found: dict[str, Tensor] = {}
     for name, value in named:
         if isinstance(value, (list, tuple)):
-            found.update({f"{name}[{i}]": _as_tensor(v) for i, v in enumerate(value)})
+            found.update({f"{name}[{i}]": as_tensor(v) for i, v in enumerate(value)})
         elif value is not None:
-            found[name] = _as_tensor(value)
+            found[name] = as_tensor(value)
     return found
 
 
@@ -185,7 +185,7 @@ def compared(wanted: Expected, values: Mapping[str, Tensor]) -> list[Tensor]:
     found = list(out) if isinstance(out, (tuple, list)) else [out]
     if not found or not all(isinstance(x, (Tensor, bool, int, float)) for x in found):
         raise WorkbenchError(f"{wanted.schema.qualname}: compare must return tensors, got {type(out).__name__}")
-    return [_as_tensor(x) for x in found]
+    return [as_tensor(x) for x in found]
 
 
 def lowest(named: Mapping[str, object]) -> torch.dtype:
@@ -202,7 +202,7 @@ def widened(x: Tensor) -> Tensor:
     return x.to(torch.complex128) if x.is_complex() else x.double() if x.dtype in FLOATS else x
 
 
-def _as_tensor(x: object) -> Tensor:
+def as_tensor(x: object) -> Tensor:
     return x if isinstance(x, Tensor) else torch.tensor(x, dtype=torch.float64 if isinstance(x, float) else None)
 
 

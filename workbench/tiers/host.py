@@ -199,7 +199,11 @@ class HostKernel(Kernel):
     def launch(self) -> object:
         if not self._launched:
             return Module(self._build.path, self.layout)
-        return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=True)
+        return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=self._handles)
+
+    @property
+    def _handles(self) -> int:
+        return 2 if host.reads_no_strides(self.source) else 1
 
     def _instance(self) -> native.Instance:
         """One for all dtypes: no parameter of it is a pointer to elements. The launcher refuses None for numbers."""
@@ -217,7 +221,7 @@ class HostKernel(Kernel):
 
     def refresh(self) -> None:
         if isinstance(self._loaded, native.Launcher):
-            made = native.descriptor(self.declaration, [self._instance()], layout=self.layout, handles=True)
+            made = native.descriptor(self.declaration, [self._instance()], layout=self.layout, handles=self._handles)
             self._loaded.install(made)
         elif self._loaded is not None:
             self._loaded.ask_layout(self.layout)

@@ -77,11 +77,11 @@ class Launch:
     declaration: Any
     instances: tuple[Any, ...]
     layout: bool = False
-    handles: bool = False
+    handles: int = 0
 
     @property
     def allocates(self) -> bool:
-        return self.handles  # the launcher makes tensors through `allocate`; a function on tensors may make more
+        return self.handles > 0  # the launcher makes tensors through `allocate`; a function on tensors may make more
 
     def load(self, allocate: Callable[[int], int]) -> object:
         from ..build import native
