@@ -136,9 +136,17 @@ def test_a_missing_library_is_named():
 @pytest.mark.parametrize(
     ("text", "symbol", "cause"),
     [
-        ("namespace mine { int gone(int); }\nint number() { return mine::gone(1); }", "mine::gone(int)", "add the source"),
+        (
+            "namespace mine { int gone(int); }\nint number() { return mine::gone(1); }",
+            "mine::gone(int)",
+            "add the source",
+        ),
         ("namespace at { int nosuch(); }\nint number() { return at::nosuch(); }", "at::nosuch()", "another torch"),
-        ("namespace c10::cuda { int gone(); }\nint number() { return c10::cuda::gone(); }", "c10::cuda::gone()", "CUDA"),
+        (
+            "namespace c10::cuda { int gone(); }\nint number() { return c10::cuda::gone(); }",
+            "c10::cuda::gone()",
+            "CUDA",
+        ),
     ],
 )
 def test_an_undefined_name_is_readable_and_has_a_cause(text, symbol, cause, monkeypatch):
@@ -156,7 +164,9 @@ def test_a_failure_is_remembered_and_repaired(runs):
     assert number(right) == 8 and len(runs) == 2
 
 
-@pytest.mark.parametrize(("name", "language", "message"), [("not a name", "cpp", "identifier"), ("ext", "cuda", "CUDA")])
+@pytest.mark.parametrize(
+    ("name", "language", "message"), [("not a name", "cpp", "identifier"), ("ext", "cuda", "CUDA")]
+)
 def test_what_cannot_be_built_says_so(name, language, message):
     with pytest.raises(SchemaError, match=message):
         extension.build([replace(source("int x;"), language=language)], name=name)
@@ -242,8 +252,9 @@ def test_a_quota_is_read_from_the_control_group(monkeypatch):
 
 
 def slow_text() -> str:
-    return "#include <utility>\ntemplate <unsigned... I> constexpr unsigned long long f(std::integer_sequence<unsigned, I...>) " \
-        "{ return (0ull + ... + I); }\nstatic_assert(f(std::make_integer_sequence<unsigned, 400000>{}) != 1);"  # fmt: skip
+    return """#include <utility>
+template <unsigned... I> constexpr unsigned long long f(std::integer_sequence<unsigned, I...>) { return (0ull + ... + I); }
+static_assert(f(std::make_integer_sequence<unsigned, 400000>{}) != 1);"""
 
 
 def test_an_interrupt_ends_the_compilers(monkeypatch):
@@ -276,9 +287,9 @@ def children_of_mine(name: str) -> list[str]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and (entry / "comm").read_text().strip() == name:
-                if os.readlink(entry / "cwd").startswith(str(settings.cache_dir())):
-                    found.append(entry.name)
+            named = entry.name.isdigit() and (entry / "comm").read_text().strip() == name
+            if named and os.readlink(entry / "cwd").startswith(str(settings.cache_dir())):
+                found.append(entry.name)
         except OSError:
             continue
     return found

@@ -142,7 +142,9 @@ def test_a_thunk_for_outputs_that_directives_make():
 # ---------------------------------------------------------------- really built
 
 HEAD = "#include <torch/extension.h>\n"
-SCALE = HEAD + """
+SCALE = (
+    HEAD
+    + """
 torch::Tensor scale(const torch::Tensor& x, float k) {
   auto c = x.contiguous();
   auto out = torch::empty_like(c);
@@ -155,6 +157,7 @@ torch::Tensor scale(const torch::Tensor& x, float k) {
 }
 TORCH_LIBRARY_IMPL(their_library, CPU, m) { m.impl("scale", TORCH_FN(scale)); }
 """
+)
 
 
 @pytest.fixture
@@ -195,7 +198,9 @@ def test_a_cell_is_built_edited_broken_and_repaired(scale):
     assert scale.slots == {} and torch.equal(scale(x), x * 2 + 1)
 
 
-EXAMPLE = HEAD + """namespace theirs {
+EXAMPLE = (
+    HEAD
+    + """namespace theirs {
 template <typename scalar_t> int64_t count_row(const scalar_t* row, int64_t n, float limit) {
   int64_t m = 0;
   for (int64_t i = 0; i < n; ++i) m += row[i] > limit;
@@ -214,6 +219,7 @@ at::Tensor count_above_kernel(const at::Tensor& x, double limit) {
 TORCH_LIBRARY_IMPL(their_library, CPU, m) { m.impl("count_above", TORCH_FN(count_above_kernel)); }   // skipped
 }
 """
+)
 
 
 def test_a_new_op_from_its_signature(namespace):
@@ -279,7 +285,9 @@ std::tuple<at::Tensor, at::Tensor> backward(
         torch.testing.assert_close(got, want)
 
 
-WIDE = HEAD + """
+WIDE = (
+    HEAD
+    + """
 std::tuple<at::Tensor, std::vector<at::Tensor>> wide(
     at::TensorList xs, const std::vector<int>& sizes, at::OptionalIntArrayRef more, std::optional<double> k,
     const std::string& how, at::ScalarType dtype, bool twice, uint8_t small, const c10::List<std::optional<at::Tensor>>& maybe) {
@@ -294,6 +302,7 @@ std::tuple<at::Tensor, std::vector<at::Tensor>> wide(
   return {sum, {xs[0], sum}};
 }
 """
+)
 
 
 def test_every_kind_of_argument_arrives(namespace):

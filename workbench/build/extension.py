@@ -121,9 +121,7 @@ class Unit:
     def headers(self) -> dict[str, str]:
         """The user's headers that it includes, with their digests."""
         text, options = replace(self.source, text=self.source.text + self.after), self.options
-        return headers_of(
-            [text], extra_cflags=options.extra_cflags, extra_include_paths=options.extra_include_paths
-        )
+        return headers_of([text], extra_cflags=options.extra_cflags, extra_include_paths=options.extra_include_paths)
 
     @cached_property
     def header(self) -> str:

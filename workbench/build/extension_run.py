@@ -54,7 +54,12 @@ def make(whole: Extension, folder: Path, limit_s: float) -> Made:
 
 
 def _run(
-    whole: Extension, folder: Path, waiting: Sequence[Unit], kept: Mapping[str, Build], chosen: Mapping[str, str], limit_s: float
+    whole: Extension,
+    folder: Path,
+    waiting: Sequence[Unit],
+    kept: Mapping[str, Build],
+    chosen: Mapping[str, str],
+    limit_s: float,
 ) -> tuple[process.Finished, dict[str, str]]:
     """Ninja, once; and which precompiled header each source was given."""
     used = {u.file: u.precompiled(chosen[u.file]) for u in waiting}

@@ -17,7 +17,8 @@ from . import host
 
 MACROS = "wb_full_call.h"
 _INTEGERS = {"int", "long", "long long", "short", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t",
-             "uint32_t", "uint64_t", "size_t", "unsigned", "unsigned int", "unsigned long", "char", "signed char"}  # fmt: skip
+             "uint32_t", "uint64_t", "size_t", "unsigned", "unsigned int", "unsigned long", "char",
+             "signed char"}  # fmt: skip
 # A schema's type -> the C++ types, without namespaces, that can take it; the first is the one to recommend.
 TAKEN_AS = {
     "Tensor": ("at::Tensor", {"Tensor"}),
@@ -32,7 +33,12 @@ TAKEN_AS = {
     "Scalar": ("at::Scalar", {"Scalar", "double", "float"}),
 }
 _LIST = re.compile(r"(?:vector|ArrayRef|List|array)<(.*?)(?:,\d+)?>")
-_NAMED_LISTS = {"TensorList": "Tensor", "ITensorListRef": "Tensor", "IntArrayRef": "int64_t", "SymIntArrayRef": "SymInt"}
+_NAMED_LISTS = {
+    "TensorList": "Tensor",
+    "ITensorListRef": "Tensor",
+    "IntArrayRef": "int64_t",
+    "SymIntArrayRef": "SymInt",
+}
 _NAMED_OPTIONALS = {"OptionalIntArrayRef": "IntArrayRef", "OptionalSymIntArrayRef": "SymIntArrayRef"}
 _BLOCK = re.compile(r"\b(TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?|PYBIND11_MODULE)\s*\(\s*([\w:]*)")
 
@@ -45,7 +51,9 @@ def plain(type_: str) -> str:
     return re.sub(r"\s*([<>,])\s*", r"\1", re.sub(r"\s+", " ", text)).strip()
 
 
-def render(source: Source, schema: Schema, declaration: Declaration, function: Function, *, gradients: Sequence[str] = ()) -> str:
+def render(
+    source: Source, schema: Schema, declaration: Declaration, function: Function, *, gradients: Sequence[str] = ()
+) -> str:
     """The text behind a cell whose function returns its results, or mutates its arguments.
 
     `gradients` are the arguments whose gradients a backward returns, in order. SchemaError, on its line, for a
@@ -62,7 +70,7 @@ def render(source: Source, schema: Schema, declaration: Declaration, function: F
     suffix = "_backward" if backward else ""
     names = [f"{schema.name}_backward"] if backward else [schema.name, f"{schema.name}_forward"]
     wanted = len(schema.tensors) if backward else len(schema.outputs) + len(schema.saves)
-    shown = {n: wanted for n in names} | ({} if backward else {schema.name: len(schema.outputs)})
+    shown = dict.fromkeys(names, wanted) | ({} if backward else {schema.name: len(schema.outputs)})
     layout = f"wb_layout::{schema.namespace}__{schema.name}{suffix}"
     outputs = wanted if backward else len(schema.outputs)
     label = f"{schema.qualname} (cpp{' backward' if backward else ''})"
@@ -86,7 +94,10 @@ def render(source: Source, schema: Schema, declaration: Declaration, function: F
           for i, n in enumerate(names)),
         "}  // namespace wb_cell",
         f'WB_FULL_MODULE("{schema.namespace}", CPU, '
-        + " ".join(f'm.impl("{n}", torch::CppFunction::makeFromBoxedFunction<&wb_cell::entry{i}>());' for i, n in enumerate(names))
+        + " ".join(
+            f'm.impl("{n}", torch::CppFunction::makeFromBoxedFunction<&wb_cell::entry{i}>());'
+            for i, n in enumerate(names)
+        )
         + ")",
     ])  # fmt: skip
 
@@ -128,8 +139,8 @@ def _backward(schema: Schema, function: Function, gradients: Sequence[str]) -> l
     lines = [
         "  wb::Values made;",
         f"  wb::put_{'each' if spread else 'all'}(made, std::move(all));",
-        f'  TORCH_CHECK(made.size() == {len(gradients)}, "{function.name} returned ", made.size(), " gradients; '
-        f'the floating-point tensor arguments are {", ".join(gradients)}");',
+        f'  TORCH_CHECK(made.size() == {len(gradients)}, "{function.name} returned ", made.size(),',
+        f'              " gradients; the floating-point tensor arguments are {", ".join(gradients)}");',
     ]
     for a in schema.tensors:
         if a.name not in places:
@@ -138,7 +149,9 @@ def _backward(schema: Schema, function: Function, gradients: Sequence[str]) -> l
             lines.append(f"  out.push_back(made[{places[a.name]}]);")
         else:
             i = places[a.name]
-            lines.append(f"  out.push_back(made[{i}].isTensor() && made[{i}].toTensor().defined() ? made[{i}] : wb::absent());")
+            lines.append(
+                f"  out.push_back(made[{i}].isTensor() && made[{i}].toTensor().defined() ? made[{i}] : wb::absent());"
+            )
     return lines
 
 
@@ -155,10 +168,17 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
             )
         kind, slot = declaration.values[name].value, f"v[{slots[name]}]"
         wanted = plain(p.type)
-        value = {"tensor": f"wb::borrow({slot}.p)", "float": f"c10::IValue({slot}.f)", "bool": f"c10::IValue({slot}.i != 0)",
+        value = {"tensor": f"wb::borrow({slot}.p)", "float": f"c10::IValue({slot}.f)", 
+                 "bool": f"c10::IValue({slot}.i != 0)",
                  "int": f"c10::IValue({slot}.i)", "dtype": f"c10::IValue({slot}.i)"}.get(kind)  # fmt: skip
         inner = re.fullmatch(r"optional<(.*)>", wanted)
-        fits = {"tensor": {"Tensor"}, "float": {"double", "float"}, "bool": {"bool"}, "int": _INTEGERS, "dtype": {"ScalarType"}}
+        fits = {
+            "tensor": {"Tensor"},
+            "float": {"double", "float"},
+            "bool": {"bool"},
+            "int": _INTEGERS,
+            "dtype": {"ScalarType"},
+        }
         if value is None or p.pointer or (inner[1] if inner else wanted) not in fits.get(kind, ()):
             raise SchemaError(f"the parameter '{p.spelled}' cannot take {name}, which is {kind} here", line=p.line)
         lines.append(f'  wb::GivenTo<F, {i}> a{i}({value}, "{name}");')
@@ -166,7 +186,9 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
     return "\n".join([
         _line(function.line, source.file),
         "union wb_value { int64_t i; double f; void* p; };",
-        "namespace wb { inline c10::IValue borrow(void* p) { return p ? c10::IValue(*static_cast<at::Tensor*>(p)) : c10::IValue(); } }",
+        "namespace wb {",
+        "inline c10::IValue borrow(void* p) { return p ? c10::IValue(*static_cast<at::Tensor*>(p)) : c10::IValue(); }",
+        "}  // namespace wb",
         "WB_EXPORT int wb_call(const wb_value* v) {",
         "  at::AutoDispatchBelowADInplaceOrView below;",
         f"  using F = decltype(&{_name(function)});",
@@ -182,8 +204,7 @@ def check(parameter: Parameter, argument: Argument, source: Source) -> None:
     base = re.sub(r"(\[\d*\])?\??$", "", argument.type).replace("SymInt", "int")
     is_list = bool(re.search(r"\[\d*\]\??$", argument.type))
     inner_optional = argument.type.startswith("Tensor?[")
-    if base.endswith("?"):
-        base = base[:-1]
+    base = base.removesuffix("?")
     recommended, allowed = TAKEN_AS.get(base, ("", set()))
     wanted = plain(parameter.type)
     if _is_alias(wanted, source):
@@ -192,7 +213,7 @@ def check(parameter: Parameter, argument: Argument, source: Source) -> None:
     optional = re.fullmatch(r"(?:optional|OptionalArrayRef)<(.*)>", wanted)
     if optional:
         wanted = f"ArrayRef<{optional[1]}>" if wanted.startswith("OptionalArrayRef") else optional[1]
-    may_be_none = optional or parameter.type != wanted and wanted in _NAMED_OPTIONALS.values() or base == "Tensor"
+    may_be_none = optional or (parameter.type != wanted and wanted in _NAMED_OPTIONALS.values()) or base == "Tensor"
     listed = _NAMED_LISTS.get(wanted) or ((m := _LIST.fullmatch(wanted)) and m[1])
     element = listed if is_list else wanted
     if inner_optional and element:
@@ -200,12 +221,15 @@ def check(parameter: Parameter, argument: Argument, source: Source) -> None:
     fits = bool(listed) == is_list and element in allowed and (may_be_none or not argument.optional)
     if fits:
         return
-    spelled = f"std::vector<{'std::optional<at::Tensor>' if inner_optional else recommended}>" if is_list else recommended
+    spelled = (
+        f"std::vector<{'std::optional<at::Tensor>' if inner_optional else recommended}>" if is_list else recommended
+    )
     if argument.optional:
         spelled = f"std::optional<{spelled}>"
     cure = f"write it as '{spelled} {parameter.name}'" if recommended else "no C++ type is known for that"
     raise SchemaError(
-        f"the parameter '{parameter.spelled}' cannot take {argument.name}, which is a {argument.type} in the schema: {cure}",
+        f"the parameter '{parameter.spelled}' cannot take {argument.name}, which is a {argument.type} in the schema: "
+        f"{cure}",
         line=parameter.line,
     )
 

@@ -44,7 +44,10 @@ def _quota() -> int:
 def available_bytes() -> int:
     """Memory that new processes may take: of the machine, or of the control group if that is less."""
     free = next((int(w) << 10 for w in _after("/proc/meminfo", "MemAvailable:")), BYTES_EACH * _affinity())
-    for most_, now in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for most_, now in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         limit, used = _words(f"/sys/fs/cgroup/{most_}"), _words(f"/sys/fs/cgroup/{now}")
         if limit and used and limit[0].isdigit() and used[0].isdigit():
             cached = next((int(w) for w in _after("/sys/fs/cgroup/memory.stat", "inactive_file")), 0)

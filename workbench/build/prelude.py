@@ -17,11 +17,13 @@ ATEN, TORCH, AUTOGRAD, PYBIND, REAL = headers.FULL
 
 _AUTOGRAD = re.compile(r"\bautograd\b|\btorch::(?:grad|Node|variable_list)\b")
 # What torch:: has and at:: lacks, or means something else by: torch::tensor({1}) is int64, at::tensor({1}) is int32.
-_TYPES = re.compile(r"\btorch::(?:tensor|from_blob|range|kU(?:16|32|64|Int(?:16|32|64))|utils|NoGradGuard|AutoGradMode|init_num_threads"
-                    r"|manual_seed|InferenceMode|globalContext|detail|normal)\b|requires_grad|\busing\s+namespace\s+torch\b"
+_TYPES = re.compile(r"\btorch::(?:tensor|from_blob|range|kU(?:16|32|64|Int(?:16|32|64))|utils|NoGradGuard|AutoGradMode"
+                    r"|init_num_threads|manual_seed|InferenceMode|globalContext|detail|normal)\b|requires_grad|\busing\s+namespace\s+torch\b"
                     r"|[<\"]torch/(?:types|utils)\.h|[<\"]torch/csrc/")  # fmt: skip
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_OF_TORCH = re.compile(r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_(?!EXTENSION_NAME)[A-Z]|[<\"](?:torch|ATen|c10)/")
+_OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10|caffe2)::|\b(?:TORCH|AT|C10)_(?!EXTENSION_NAME)[A-Z]|[<\"](?:torch|ATen|c10)/"
+)
 _PYTHON = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::|\bPy[A-Z]\w+|\bwrap_pybind_function\b"
                      r"|[<\"](?:pybind11/|Python\.h|torch/python\.h|torch/csrc/(?:\w+\.h|utils/p))")  # fmt: skip
 # What only torch's own header has. A name that is missing here costs one more compiler run, see `asks_for_more`.
@@ -37,8 +39,9 @@ _FRONTEND = re.compile(
 _CHANGES_HEADERS = re.compile(
     r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(?:TORCH|AT|C10|CAFFE2|PYBIND11|FMT|USE|PY|NDEBUG|_|Py_)\w*", re.MULTILINE
 )
-_INCLUDE_OF_TORCH = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:torch|ATen|c10|pybind11)/|^[ \t]*#[ \t]*include[ \t]*<Python\.h>",
-                               re.MULTILINE)  # fmt: skip
+_INCLUDE_OF_TORCH = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*(?:[<\"](?:torch|ATen|c10|pybind11)/|<Python\.h>)", re.MULTILINE
+)
 _MISSING = re.compile(
     r"is not a member of [‘'](?:torch|at|c10)\b|no (?:member|type) named .* in (?:namespace )?[‘'](?:torch|at|c10)\b"
     r"|incomplete type [‘'][^’']*\b(?:torch|at|c10)::|[‘'](?:torch|at|c10)::[^’']*[’'] has not been declared"

@@ -9,7 +9,10 @@ from dataclasses import replace
 from .. import toolchain
 from ..errors import Diagnostic
 
-_SYMBOL = re.compile(r"undefined (?:reference to|symbol:) [`'‘]?(?P<symbol>[^\n]+?)['’]?(?:,? version [^\n]+)?(?:\s+\([^\n]*\))?$", re.MULTILINE)
+_SYMBOL = re.compile(
+    r"undefined (?:reference to|symbol:) [`'‘]?(?P<symbol>[^\n]+?)['’]?(?:,? version [^\n]+)?(?:\s+\([^\n]*\))?$",
+    re.MULTILINE,
+)
 _OF_PYTHON = re.compile(r"^_?Py[A-Z_]")
 _OF_TORCH = re.compile(r"\b(?:at|c10|torch|caffe2)::|^(?:aoti_)?torch_|^THP")
 _CUDA = re.compile(r"^_?_?cu(?:da|blas|dnn|rand|sparse|solver|fft)?[A-Z_]|\bc10::cuda::|\bat::cuda::")
@@ -43,7 +46,11 @@ def cause(symbol: str) -> str:
         return "it belongs to CUDA, which is not linked in: add the library that has it to extra_ldflags"
     if _OF_TORCH.search(symbol):
         version = toolchain.torch().version
-        other = " or another standard library (`-D_GLIBCXX_USE_CXX11_ABI`)" if OTHERS_STRING in symbol or "std::" in symbol else ""
+        other = (
+            " or another standard library (`-D_GLIBCXX_USE_CXX11_ABI`)"
+            if OTHERS_STRING in symbol or "std::" in symbol
+            else ""
+        )
         return f"torch {version}, which runs here, does not have it: the code was written for another torch{other}"
     if symbol.startswith(("std::", "__gnu_cxx::", "__cxxabiv1", "__cxa_", "GLIBCXX")):
         return "this process has another C++ standard library than the compiler: use the compiler that belongs to it"

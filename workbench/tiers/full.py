@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..build import extension, full, launcher, cpp, undefined
+from ..build import cpp, extension, full, launcher, undefined
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
@@ -47,9 +47,16 @@ class FullKernel(HostKernel):
     tier = "full"
 
     def __init__(
-        self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, because: Tier, function: str = "",
+        self,
+        source: Source,
+        schema: Schema,
+        slot: str,
+        found: Sequence[Function],
+        *,
+        because: Tier,
+        function: str = "",
         floating: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(source, schema, slot, found, function=function, floating=floating)
         self.because = because.because
         self._after = self._text()  # SchemaError now, before anything is compiled
@@ -78,7 +85,9 @@ class FullKernel(HostKernel):
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         notes = (
-            Diagnostic(self.source.file, line, 0, "note", f"{block} is left out: this cell fills {self.schema.qualname}")
+            Diagnostic(
+                self.source.file, line, 0, "note", f"{block} is left out: this cell fills {self.schema.qualname}"
+            )
             for line, block in full.left_out(self.source)
         )
         return (*super().diagnostics, *notes)
