@@ -168,7 +168,7 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
             )
         kind, slot = declaration.values[name].value, f"v[{slots[name]}]"
         wanted = plain(p.type)
-        value = {"tensor": f"wb::borrow({slot}.p)", "float": f"c10::IValue({slot}.f)", 
+        value = {"tensor": f"wb::borrow({slot}.p)", "float": f"c10::IValue({slot}.f)",
                  "bool": f"c10::IValue({slot}.i != 0)",
                  "int": f"c10::IValue({slot}.i)", "dtype": f"c10::IValue({slot}.i)"}.get(kind)  # fmt: skip
         inner = re.fullmatch(r"optional<(.*)>", wanted)
