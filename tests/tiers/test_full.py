@@ -108,7 +108,7 @@ def test_a_type_that_does_not_fit_is_named_on_its_line(signature, arguments, mes
 
 
 @pytest.mark.parametrize(("text", "function", "message"), [
-    ("at::Tensor f(at::Tensor x) { return x; }\nat::Tensor f(int k) { return {}; }", "", "--entry"),
+    ("at::Tensor f(at::Tensor x) { return x; }\nat::Tensor f(int k) { return {}; }", "", "which function is f"),
     ("at::Tensor a(at::Tensor x) { return x; }\nat::Tensor b(at::Tensor x) { return x; }", "", "--entry"),
     ("at::Tensor a(at::Tensor x) { return x; }", "g", "no function is called 'g'"),
     ("template <typename T> at::Tensor f(at::Tensor x) { return x; }", "", "is a template"),

@@ -93,13 +93,16 @@ class FullKernel(HostKernel):
         return (*super().diagnostics, *notes)
 
     def launch(self) -> object:
+        assert self._build is not None, "build comes before launch"
         if self._launched:
+            assert self._launcher_build is not None
             return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=True)
         return FullModule(self._build.path, self.layout)
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         if self._launched:
-            return super().install(on_miss)
+            super().install(on_miss)
+            return
+        assert self._build is not None, "build comes before install"
         self._loaded = loaded(self._build.path, self.layout)
         self._loaded.register()
-        return None
