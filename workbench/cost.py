@@ -12,7 +12,7 @@ from .show import words
 FASTER = {"full": "host", "host": "raw"}
 TYPES = ("torch::Tensor", "at::Tensor")
 RAW_TYPES = frozenset({"Tensor", "Tensor?", "SymInt", "int", "float", "bool", "SymInt?", "int?", "float?", "bool?"})
-_BLOCK = re.compile(r"TORCH_LIBRARY\w*|PYBIND11_MODULE")
+_BLOCK = re.compile(r"(TORCH_LIBRARY|PYBIND11_MODULE)\w*")
 
 
 def of(kernel: tiers.Kernel) -> str:
@@ -43,13 +43,13 @@ def sentence(tier: str, reasons: Sequence[str], schema: Schema, seconds: Mapping
 
 def _full(reasons: Sequence[str]) -> tuple[str, str]:
     named = [r for r in reasons if not r.startswith("<")]
-    blocks = [r for r in named if _BLOCK.fullmatch(r)]
-    others = [r for r in named if r not in TYPES and r not in blocks]
+    blocks = list(dict.fromkeys(m[1] for r in named if (m := _BLOCK.fullmatch(r))))
+    others = [r for r in named if r not in TYPES and not _BLOCK.fullmatch(r)]
     if others:
         named = [*others, *blocks, *(r for r in named if r in TYPES)]
         return f"{_listed(named)} in the text", "`Tensor` with the stable ABI alone"
     if blocks:
-        return f"{_listed(blocks)} in the text", "a function on `Tensor` without it"
+        return f"a {_listed(blocks)} block", "a function on `Tensor` without it"
     if named:
         return f"{_listed(named)} in the signature", "`Tensor`"
     return f"{_listed(reasons)} in the text" if reasons else "this text", "`Tensor` without it"
