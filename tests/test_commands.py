@@ -61,6 +61,9 @@ def test_a_file_opens_as_the_cell_that_writes_it(say, tmp_path):
     [cell] = say.typed
     magic, _, text = cell.partition("\n")
     assert magic == """%%cpp live::scale --file 'it'"'"'s $x.cpp'""" and text + "\n" == live.SCALE
+    (tmp_path / "ext.cpp").write_text("TORCH_LIBRARY(lab, m) {}\n")
+    say("open ext.cpp")
+    assert say.typed[-1] == "%%cpp --file ext.cpp\nTORCH_LIBRARY(lab, m) {}"
     with pytest.raises(wb.SchemaError, match=r"absent\.cpp cannot be read: No such file or directory"):
         say("open absent.cpp")
 

@@ -280,4 +280,4 @@ def test_in_a_notebook_the_line_is_replaced_in_place(tmp_path):
     assert float(said[1]) == pytest.approx(1e-30, rel=1e-3)
     assert said[2] == ".  scale forward v2\n" and said[3] == "live::scale  forward cpu v2\n"
     assert said[4] == "nothing is watched: %wb watch PATH\n" and said[5] == "2\n"
-    assert said[7].startswith("%%cpp TARGET ")
+    assert said[7].startswith("%%cpp [TARGET] ")

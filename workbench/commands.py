@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import files, watch
+from . import blocks, files, watch
 from .define import ops
 from .errors import SchemaError
 from .op import Op
 from .report import Watched
 
-USAGE = """\
-%%cpp TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME]
-                    a C++ cell for an op, or for op.backward
+CELL = "%%cpp [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"
+USAGE = f"""\
+{CELL}
+                    a C++ cell for an op or op.backward; without a target its own blocks say what it defines
 %wb ops             the ops of this session, and what fills their slots
 %wb open PATH       a file as the next cell, which writes back to it
 %wb watch PATH      load a file or a folder now, and again whenever it is saved
@@ -45,7 +46,7 @@ def run(line: str, folder: str, *, watched: Callable[[], Show], fill: Callable[[
     if command == "ops" and not given:
         return ops_table(ops)
     if command == "open" and len(given) == 1:
-        fill(files.as_cell(_path(given[0], folder), given[0]))
+        fill(_opened(_path(given[0], folder), given[0]))
         return ""
     if command == "watch" and len(given) < 2:
         if not given:
@@ -55,6 +56,13 @@ def run(line: str, folder: str, *, watched: Callable[[], Show], fill: Callable[[
     if command == "unwatch" and len(given) < 2:
         return _unwatch(given, folder)
     raise SchemaError(f"%wb {line} is no command; the usage is\n{USAGE}")
+
+
+def _opened(file: Path, given: str) -> str:
+    """The file as a cell; one whose own blocks say what it defines has no target, unless an op bears its name."""
+    name = files.target(file).partition(".")[0]
+    known = any(name in {op.name, op.qualname} for op in ops.values())
+    return files.as_cell(file, given, alone=not known and blocks.has_blocks(files.source(file)))
 
 
 def ops_table(known: Mapping[str, Op]) -> str:

@@ -118,14 +118,18 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def as_cell(file: Path, given: str = "") -> str:
+def as_cell(file: Path, given: str = "", *, alone: bool = False) -> str:
     """A file as a cell that writes to it: its magic line, which names it as `given`, then its text.
+
+    `alone`: the text says by itself what it defines, so that there is no target.
 
     >>> as_cell(Path("scale.cpp"))
     '%%cpp scale --file scale.cpp\\nvoid scale(...) {...}'
     """
     import shlex
 
-    magic = f"%%cpp {shlex.quote(target(file))} --file {shlex.quote(given or str(file))}"
+    told = "" if alone else target(file)
+    words = [*([told] if told else []), "--file", given or str(file)]
+    magic = f"%%cpp {shlex.join(words)}"
     text = source(file).text
     return f"{magic}\n{text.removesuffix(chr(10))}"

@@ -17,7 +17,7 @@ from .show import words
 from .source import Source
 
 shown: list[Line] = []  # the lines of the cell that runs
-USAGE = "%%cpp [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"
+USAGE = commands.CELL
 
 
 @magics_class
@@ -42,7 +42,7 @@ class Workbench(Magics):
         try:
             cells.run(target, text, **options)
         except WorkbenchError as error:
-            error.brief = brief(shown[-1]) if shown else ""
+            error.brief = brief(shown[-1]) if shown and not shown[-1].installed else ""
             raise
 
     @no_var_expand
