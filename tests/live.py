@@ -128,12 +128,17 @@ def close(got: Tensor, wanted: Tensor) -> bool:
 
 
 def counting_compiler(folder: Path, compiler: str = "g++", sleep: float = 0.0) -> tuple[str, Path]:
-    """A compiler that writes one line a compilation into a file: (its path, that file). Probes are not counted."""
+    """A compiler that writes one line a compilation into a file, its pid and what it makes: (its path, that file).
+
+    Probes and precompiled headers are not counted. It sleeps before it begins.
+    """
     script, count = folder / "counting-cxx", folder / "compilations"
     count.touch()
     script.write_text(
         "#!/bin/sh\n"
-        f'for a in "$@"; do [ "$a" = - ] && {{ echo $$ >> {count}; sleep {sleep}; }}; done\n'
+        'last=""; made=""\n'
+        'for a in "$@"; do [ "$last" = -o ] && made="$a"; last="$a"; done\n'
+        f'for a in "$@"; do [ "$a" = - ] && {{ echo "$$ $(basename "$made")" >> {count}; sleep {sleep}; }}; done\n'
         f'exec {compiler} "$@"\n'
     )
     os.chmod(script, script.stat().st_mode | stat.S_IXUSR)

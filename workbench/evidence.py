@@ -7,7 +7,7 @@ edit pays for the kernel alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -40,6 +40,16 @@ def evidence(op, case: Case, slot: str, kernel: object = None) -> Evidence:
         found = _forward_evidence(op, case, kernel) if slot == "forward" else _backward_evidence(op, case)
         op.evidence[key] = replace(found, digest=_digest(found))
     return op.evidence[key]
+
+
+def learn_layout(op, kernel, cases: Sequence[Case]) -> None:
+    """Does the reference give contiguous inputs other strides than contiguous ones? Then every call must ask."""
+    if kernel.slot == "backward" or op.reference is None:
+        return
+    for case in cases:
+        wanted = evidence(op, case, "forward").wanted
+        if any(o.strides is not None and not o.value.is_contiguous() for o in wanted.outputs):
+            kernel.layout = True
 
 
 def _forward_evidence(op, case: Case, kernel: object) -> Evidence:

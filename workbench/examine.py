@@ -16,7 +16,7 @@ from .case import Case
 from .check import agree
 from .check.expect import as_tensor, leaves
 from .errors import SchemaError, TrialError
-from .evidence import Evidence, evidence, given
+from .evidence import Evidence, evidence, given, learn_layout
 from .tiers import Kernel
 from .report import Outcome, Trial
 from .schema import Schema
@@ -40,6 +40,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
         return Trial(())
     forward, backward = _pair(op, kernel)
     found = [evidence(op, c, kernel.slot, kernel) for c in cases]
+    learn_layout(op, kernel, cases)
     steps, judged = _steps(op, kernel, found, forward if kernel.slot == "backward" else None)
     if kernel.slot == "forward" and backward is not None:
         more = [evidence(op, c, "backward", backward) for c in cases]
@@ -52,8 +53,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     remembered = verdicts.recall(known)
     if remembered is not None:
         return replace(remembered, seconds=time.perf_counter() - started)
-    launches = tuple(k.launch() for k in kernels)
-    answer = worker().run(Job(tuple(steps), launches, _schemas(op.schema, kernels)), limit_s)
+    answer = worker().run(Job(tuple(steps), tuple(k.launch() for k in kernels), _schemas(op.schema, kernels)), limit_s)
     outcomes = tuple(
         _outcome(op, slot, e, answer.results[i], limit_s) for i, (slot, e) in enumerate(judged) if e is not None
     )

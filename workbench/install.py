@@ -14,6 +14,7 @@ from . import edit_times, examine, slots, source, tiers, verdict
 from .build import includes
 from .case import Case
 from .errors import SchemaError, WorkbenchError
+from .evidence import learn_layout
 from .pullback import differentiable_type
 from .reference import flat
 from .report import Line
@@ -105,7 +106,7 @@ def judge_again(op) -> list[str]:
             gone.append(f"v{version.number} ({' '.join(key)}) was taken out: it {refused}")
             slots.empty(op, key)
         elif isinstance(version.kernel, Kernel) and not version.kernel.layout:
-            slots.learn_layout(op, version.kernel)
+            learn_layout(op, version.kernel, op.case_list())
             version.kernel.refresh()
     return gone
 

@@ -14,7 +14,7 @@ import torch
 from . import examine, verdict
 from .case import Case
 from .errors import SchemaError, TrialError, WorkbenchError
-from .evidence import evidence
+from .evidence import learn_layout
 from .tiers import Kernel
 from .version import Version
 
@@ -28,7 +28,7 @@ def put(op, version: Version) -> None:
         _take_out(op, former.kernel)
     op.fill(key, version)
     if isinstance(kernel, Kernel):
-        learn_layout(op, kernel)
+        learn_layout(op, kernel, op.case_list())
         _hand_over(op, version)
     else:
         kernel.install(op)
@@ -78,16 +78,6 @@ def settle(op) -> None:
 def _outputs_of(schema, made: dict):
     found = [made[n] for n in schema.outputs]
     return found[0] if len(found) == 1 else tuple(found) or None
-
-
-def learn_layout(op, kernel: Kernel) -> None:
-    """Does the reference give contiguous inputs other strides than contiguous ones? Then every call must ask."""
-    if kernel.slot == "backward" or op.reference is None:
-        return
-    for case in op.case_list():
-        wanted = evidence(op, case, "forward").wanted
-        if any(o.strides is not None and not o.value.is_contiguous() for o in wanted.outputs):
-            kernel.layout = True
 
 
 def _arrived(op, version: Version, dtypes: dict) -> str | None:

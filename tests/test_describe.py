@@ -1,0 +1,92 @@
+"""The card: what an op has to show for itself, at each stage of its life."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor
+
+import workbench as wb
+from tests import live
+from tests.live import NORM, NORM_PARTIAL, SCALE, SCALE_BACKWARD
+from workbench import describe
+
+
+def rows(op) -> dict[str, tuple]:
+    return {s.slot: (s.runs, s.how, s.agrees, s.ok) for s in describe.card(op).slots}
+
+
+def test_a_new_op_runs_its_reference():
+    card = describe.card(live.scale())
+    assert card.name == "live::scale" and card.signature == "(Tensor x, float k=2.0) -> Tensor"
+    assert rows(live.scale()) == {"forward": ("reference", "", "", True), "backward": ("reference's vjp", "", "", True)}
+    assert card.history == () and card.check is None and card.ok
+    assert [(slot, language) for slot, language, _ in card.code] == [("reference", "python")]
+    assert "return x * k" in card.code[0][2]
+
+
+def test_a_cell_has_a_row_a_time_a_place_in_history_and_its_code():
+    scale = live.scale()
+    wb.cpp(scale, SCALE)
+    card = describe.card(scale)
+    assert rows(scale)["forward cpu"] == ("v1", "raw C++", "2 of 2", True) and card.slots[0].time_us > 0
+    [history] = card.history
+    assert (history.version, history.slot, history.status, history.agrees, history.title) == (1, "forward cpu", "installed", "2 of 2", "Times k")
+    assert card.code[0] == ("forward cpu v1", "cpp", SCALE) and card.opened == "Code"
+
+
+def test_history_tells_what_was_refused_and_what_was_before():
+    scale = live.scale()
+    wb.cpp(scale, SCALE)
+    wb.cpp(scale, SCALE.replace("// Times k", "// Once more"))
+    with pytest.raises(wb.TrialError):
+        wb.cpp(scale, SCALE.replace("x[i] * k", "x[i]"))
+    card = describe.card(scale)
+    assert [(h.version, h.status, h.agrees) for h in card.history] == [(1, "former", "2 of 2"), (2, "installed", "2 of 2"), (3, "refused", "0 of 2")]
+    assert card.history[2].detail.startswith("differs on 4x8 float32") and card.opened == "History"
+
+
+def test_the_check_opens_when_it_was_last():
+    scale = live.scale()
+    scale.check()
+    card = describe.card(scale)
+    assert card.check.ok and card.opened == "Check" and "agreement" in str(card)
+
+
+def test_where_the_gradient_comes_from():
+    scale, norm = live.scale(), live.norm()
+    wb.cpp("scale.backward", SCALE_BACKWARD)
+    assert rows(scale)["backward cpu"] == ("v1", "raw C++", "2 of 2", True) and "backward" not in rows(scale)
+    wb.cpp(norm, NORM)
+    wb.cpp("norm.backward", NORM_PARTIAL)
+    [row] = [s for s in describe.card(norm).slots if s.slot == "backward cpu"]
+    assert row.resources == "grad of x: reference's vjp"
+    scale.restore(0)
+    scale.backward(lambda grad_out, k: grad_out * k)
+    assert rows(scale)["backward"][0] == "@op.backward, in Python"
+
+
+def test_ops_without_a_gradient_say_why():
+    live.gone("live::noise")
+
+    @wb.op("live::noise")
+    def noise(x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+    noise(torch.ones(2))
+    assert rows(noise)["backward"][0] == "none: the reference is random"
+    live.gone("live::bare")
+    bare = wb.op("live::bare(Tensor x) -> Tensor")
+    assert rows(bare)["backward"][0] == "none: there is no reference"
+
+
+def test_the_card_is_text_html_and_json():
+    scale = live.scale()
+    wb.cpp(scale, SCALE)
+    bundle = scale._repr_mimebundle_()
+    assert bundle["text/plain"].startswith("live::scale(Tensor x, float k=2.0) -> Tensor") and "v1 raw C++" in bundle["text/plain"]
+    assert "Times k" in bundle["text/html"]
+    data = json.loads(json.dumps(describe.card(scale).to_dict()))
+    assert data["ok"] and data["slots"][0]["runs"] == "v1" and data["history"][0]["version"] == 1
