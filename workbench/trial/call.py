@@ -38,6 +38,8 @@ class Call:
             self._note(argument.name, value, bool(argument.alias_info and argument.alias_info.is_write))
         self._map()
         made = [self._value(a.name, v, bool(a.alias_info and a.alias_info.is_write)) for a, v in named]
+        if any("Tensor" in str(a.type) for a in declared) and not _tensors(made):
+            raise Skip("there is no tensor among the arguments, so that torch calls the reference")
         count = min(len(step.args), len(declared))
         self.args = (*made[:count], *step.args[count:])
         names = {a.name for a, _ in named[count:]}
@@ -91,3 +93,7 @@ class Call:
             self.trial.blocks[place] = guard.thaw(block)
         self.mutated[name] = tensor
         return tensor
+
+
+def _tensors(values: list) -> bool:
+    return any(isinstance(v, torch.Tensor) or (isinstance(v, list) and _tensors(v)) for v in values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import re
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -241,7 +242,8 @@ def _as_tuple(returned: object) -> tuple:
 
 def said(error: BaseException) -> str:
     """The message of an exception, without the C++ frames that torch appends."""
-    text = str(error).partition("\nException raised from")[0].strip() or type(error).__name__
+    text = re.split(r"\nException raised from|  Available functions are \[", str(error), maxsplit=1)[0].strip()
+    text = text or type(error).__name__
     return text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
 
 
