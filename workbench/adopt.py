@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from . import blocks, edit_times, examine, extensions, pulled, schema, switch, verdict
 from . import source as sources_
 from .build import extension, includes, reload, wrappers
@@ -169,7 +171,7 @@ def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, s
 def _told(probe: Probe, name: str, file: str) -> dict:
     """What the worker says of a build. It is asked once for each: going back to an earlier text is instant."""
     if probe not in _probes:
-        answer = worker().run(Job((Step(TOLD, case="loading"),), (probe,)), LIMIT_S)
+        answer = worker().run(Job((Step(TOLD, (torch.zeros(1),), case="loading"),), (probe,)), LIMIT_S)
         result = answer.results[0]
         if not result.ok:
             what = f"did not end within {LIMIT_S:g} s" if result.status == "hang" else result.detail

@@ -83,7 +83,7 @@ def _moving(value: object) -> object:
 
 @dataclass(frozen=True)
 class Probe:
-    """Loads an extension behind `others` and tells, as the op `wb_probe::told() -> str`, what it is: JSON.
+    """Loads an extension behind `others` and tells, as the op `wb_probe::told(Tensor _) -> str`, what it is: JSON.
 
     `blocks` (kind, namespace, key, line, file), `ops` (name, overload, schema, keys), `functions` of its Python module
     `module`, and `error` with `line` where torch refused a block.
@@ -112,8 +112,8 @@ class Probe:
         except ImportError as error:
             told |= {"error": f"its Python module does not load: {error}", "line": 0, "file": ""}
         library = torch.library.Library("wb_probe", "FRAGMENT")
-        library.define("told() -> str")
-        library.impl("told", lambda: json.dumps(told), "CompositeExplicitAutograd")
+        library.define("told(Tensor _) -> str")  # the worker takes no step without a tensor
+        library.impl("told", lambda _: json.dumps(told), "CompositeExplicitAutograd")
         return others, made, library
 
 
