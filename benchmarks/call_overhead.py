@@ -29,8 +29,13 @@ NAMES = {
     "custom_op": "torch.library.custom_op",
     "ours": "ours, op(...)",
     "ours_ops": "ours, torch.ops",
+    "stable": "C++ op, stable ABI (STABLE_TORCH_LIBRARY)",
+    "host": "ours, host tier, op(...)",
+    "host_ops": "ours, host tier, torch.ops",
 }
 WANTED = {("ours", False): 2.5, ("ours_ops", False): 5.5}
+NO_GRADIENT = ("cpp", "stable")
+HOST_WANTED = 1.1  # times the same function behind a plain library
 
 EXTENSION = """\
 #include <torch/library.h>
@@ -49,6 +54,24 @@ TORCH_LIBRARY_IMPL(bench_overhead_cpp, CPU, m) {
   m.impl("mul", mul);
   m.impl("mul_autograd", mul);
 }
+"""
+FUNCTION = """\
+Tensor mul(const Tensor& x, const Tensor& y) {
+  Tensor out = torch::stable::empty_like(x);
+  const float *a = x.const_data_ptr<float>(), *b = y.const_data_ptr<float>();
+  float* o = out.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) o[i] = a[i] * b[i];
+  return out;
+}
+"""
+STABLE = f"""\
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+{FUNCTION}
+STABLE_TORCH_LIBRARY(bench_overhead_stable, m) {{ m.def("mul(Tensor x, Tensor y) -> Tensor"); }}
+STABLE_TORCH_LIBRARY_IMPL(bench_overhead_stable, CPU, m) {{ m.impl("mul", TORCH_BOX(&mul)); }}
 """
 KERNEL = """\
 //! n = x.numel()
@@ -89,26 +112,39 @@ def custom_op() -> Callable:
     return mul
 
 
+def stable_op() -> Callable:
+    """The function of the host cell, registered by hand."""
+    from workbench.build import cpp
+
+    torch.ops.load_library(cpp.compile(STABLE, kind="host").path)
+    return torch.ops.bench_overhead_stable.mul.default
+
+
 def ours() -> dict[str, Callable]:
+    raw, host = defined("mul", KERNEL), defined("host_mul", FUNCTION.replace("mul(", "host_mul("))
+    ops = torch.ops.bench_overhead
+    return {"ours": raw, "ours_ops": ops.mul.default, "host": host, "host_ops": ops.host_mul.default}
+
+
+def defined(name: str, kernel: str) -> Callable:
     import workbench as wb
 
     def mul(x: Tensor, y: Tensor) -> Tensor:
         return x * y
 
-    op = wb.op("bench_overhead::mul")(mul)
+    op = wb.op(f"bench_overhead::{name}")(mul)
 
     @op.cases
     def _(t):
         yield t(ELEMENTS), t(ELEMENTS)
 
-    wb.cpp(op, KERNEL)
-    return {"ours": op, "ours_ops": torch.ops.bench_overhead.mul.default}
+    return wb.cpp(op, kernel)
 
 
 def measure(quick: bool) -> dict[str, dict[str, list[float]]]:
     """Seconds a call by name, with no gradient wanted and with one."""
     torch.set_num_threads(1)
-    calls = {"torch.mul": torch.mul, **({} if quick else cpp_ops()), "custom_op": custom_op(), **ours()}
+    calls = {"torch.mul": torch.mul, **({} if quick else cpp_ops()), "custom_op": custom_op(), "stable": stable_op(), **ours()}
     found = {}
     for wanted in (False, True):
         say(f"gradient {'wanted' if wanted else 'not wanted'} ...")
@@ -116,12 +152,12 @@ def measure(quick: bool) -> dict[str, dict[str, list[float]]]:
         for name, call in calls.items():
             result = call(x, y)
             torch.testing.assert_close(result, x * y)
-            if name != "cpp" and result.requires_grad != wanted:
+            if name not in NO_GRADIENT and result.requires_grad != wanted:
                 raise SystemExit(f"{NAMES[name]}: the result's requires_grad is {result.requires_grad}")
         timers = {
             name: timeit.Timer("call(x, y)", globals={"call": call, "x": x, "y": y})
             for name, call in calls.items()
-            if not (wanted and name == "cpp")
+            if not (wanted and name in NO_GRADIENT)
         }
         number = 1000 if wanted else 2000
         found["gradient" if wanted else "no gradient"] = interleaved(timers, number=number)
@@ -136,6 +172,11 @@ def figures(samples: dict[str, dict[str, list[float]]]) -> list[Figure]:
             note = f"{statistics.median(seconds) * 1e6:.2f} us"
             wanted = WANTED.get((name, part == "gradient"))
             rows.append(Figure(f"{NAMES[name]}, {part}", times, "x", wanted, note=note))
+    plain = samples["no gradient"]
+    for name in ("host", "host_ops"):
+        for base in (b for b in ("stable", "cpp") if name in plain and b in plain):
+            wanted = HOST_WANTED if name == "host" else None
+            rows.append(Figure(f"{NAMES[name]}, against the {NAMES[base]}", ratio(plain, name, base), "x", wanted))
     return rows
 
 

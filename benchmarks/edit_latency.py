@@ -21,7 +21,7 @@ import time
 from benchmarks.common import Figure, child, hand_back, resident_mb, say, slowdown, spread, table, write
 
 MODULE = "benchmarks.edit_latency"
-EDITS, NEW_OPS, RESTARTS, IMPORTS, LONG_RUN = 10, 5, 5, 5, 300
+EDITS, HOST_EDITS, NEW_OPS, RESTARTS, IMPORTS, LONG_RUN = 10, 6, 5, 5, 5, 300
 SHAPES = ((4, 128), (5, 123), (3, 7, 11))
 
 REFERENCE = """\
@@ -51,6 +51,16 @@ CELL_CMATH = """\
 void {name}(const float* x, float* out, double alpha, int64_t n) {{
   const float a = alpha, edit = {edit}.0f;
   for (int64_t i = 0; i < n; ++i) out[i] = std::fmax(x[i], 0.0f) + a * std::fmin(x[i], 0.0f) + 0 * edit;
+}}
+"""
+CELL_HOST = """\
+%%cpp {name}
+Tensor {name}(const Tensor& x, float alpha) {{
+  Tensor out = torch::stable::empty_like(x);
+  const float *p = x.const_data_ptr<float>(), edit = {edit}.0f;
+  float* o = out.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) o[i] = p[i] > 0 ? p[i] : alpha * p[i] + 0 * edit;
+  return out;
 }}
 """
 TORCH_CPP = """\
@@ -149,10 +159,35 @@ def part_edits() -> dict:
 
 def part_restart() -> dict:
     """A fresh process on the cache that `part_edits` left: the op's cell, then the kernel's."""
+    return restarted(CELL)
+
+
+def restarted(cell: str) -> dict:
     notebook = Notebook()
     notebook.define("steady")
     before = notebook.compilers
-    return {"restart": notebook.edit("steady", 3), "compilers": notebook.compilers - before}
+    return {"restart": notebook.edit("steady", 3, cell), "compilers": notebook.compilers - before}
+
+
+def part_host() -> dict:
+    """Edits of a host cell in one session, once its precompiled header and the trial's allocator are there."""
+    from workbench.trial import allocator
+
+    notebook = Notebook()
+    notebook.define("steady")
+    found: dict = {"first host cell": [notebook.edit("steady", 0, CELL_HOST)]}
+    allocator.wait()
+    quiet()
+    found["host edit"] = [notebook.edit("steady", e, CELL_HOST) for e in range(1, HOST_EDITS + 1)]
+    before = notebook.compilers
+    found["host revert"] = [notebook.edit("steady", e, CELL_HOST) for e in range(1, HOST_EDITS + 1)]
+    found["compilers run by reverts"] = notebook.compilers - before
+    return found
+
+
+def part_host_restart() -> dict:
+    """The same in a fresh process, on what `part_host` left."""
+    return restarted(CELL_HOST)
 
 
 def part_long_run() -> dict:
@@ -226,6 +261,8 @@ def part_tvm_ffi() -> dict:
 PARTS = {
     "edits": part_edits,
     "restart": part_restart,
+    "host": part_host,
+    "host_restart": part_host_restart,
     "long_run": part_long_run,
     "import": part_import,
     "load_inline": part_load_inline,
@@ -236,8 +273,10 @@ PARTS = {
 def figures(samples: dict) -> list[Figure]:
     """The samples of all parts as the table's rows; the parts that were left out have none."""
     edits, long_run, restarts = samples["edits"], samples["long_run"], samples["restart"]
+    host, host_restarts = samples["host"], samples["host_restart"]
     raw = statistics.median(edits["raw edit"])
     compilers = edits["compilers run by reverts"] + sum(r["compilers"] for r in restarts)
+    host_compilers = host["compilers run by reverts"] + sum(r["compilers"] for r in host_restarts)
     rows = [
         timed("raw edit", edits["raw edit"], 0.15),
         timed("raw edit, body with <cmath>", edits["raw edit <cmath>"], 0.2),
@@ -245,6 +284,11 @@ def figures(samples: dict) -> list[Figure]:
         timed("back to an earlier text", edits["revert"], 0.03),
         timed("first use after a restart", [r["restart"] for r in restarts], 0.03),
         Figure("compilers run in these two", compilers, "", 0),
+        timed("host edit", host["host edit"], 0.9),
+        timed("host, back to an earlier text", host["host revert"], 0.05),
+        timed("host, first use after a restart", [r["restart"] for r in host_restarts], 0.05),
+        Figure("compilers run in these two, host", host_compilers, "", 0),
+        timed("first host cell, nothing precompiled", host["first host cell"]),
         timed("first cell ever, empty cache", edits["first cell in an empty cache"]),
         timed("the op's own cell", edits["reference cell"]),
         timed("import workbench beyond torch", [r["seconds"] for r in samples["import"]], 0.15),
@@ -283,7 +327,8 @@ def measure(quick: bool) -> dict:
             [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
         ),  # ninja, for load_inline
     }
-    plan = {"edits": 1, "restart": RESTARTS, "long_run": 1, "import": IMPORTS, "tvm_ffi": 1, "load_inline": 1}
+    plan = {"edits": 1, "restart": RESTARTS, "host": 1, "host_restart": RESTARTS, "long_run": 1, "import": IMPORTS,
+            "tvm_ffi": 1, "load_inline": 1}  # fmt: skip
     samples: dict = {}
     try:
         for part, count in plan.items():

@@ -18,6 +18,8 @@ SAMPLES = {
         {"restart": 0.05, "compilers": 1},
         {"restart": 0.02, "compilers": 0},
     ],
+    "host": {"first host cell": [3.0], "host edit": [0.8, 1.2, 0.7], "host revert": [0.06], "compilers run by reverts": 0},
+    "host_restart": [{"restart": 0.03, "compilers": 0}],
     "long_run": {"slowdown": 1.1, "more_mb": 61.0, "seconds": []},
     "import": [{"seconds": 0.1}, {"seconds": 0.2}, {"seconds": 0.12}],
 }
@@ -30,8 +32,14 @@ def test_edit_figures_are_medians_beside_what_is_wanted():
     assert rows["new raw op, launcher built too"].value == 1.1
     assert rows["first use after a restart"].value == 0.02
     assert rows["import workbench beyond torch"].value == 0.12
+    assert (rows["host edit"].value, rows["host edit"].wanted) == (0.8, 0.9)
     missed = {what for what, f in rows.items() if not f.holds}
-    assert missed == {"raw edit, body with <cmath>", "compilers run in these two", "300 edits: more memory"}
+    assert missed == {
+        "raw edit, body with <cmath>",
+        "compilers run in these two",
+        "300 edits: more memory",
+        "host, back to an earlier text",
+    }
 
 
 @pytest.mark.parametrize(("theirs", "holds"), [(11.9, False), (12.1, True)])
@@ -50,3 +58,11 @@ def test_call_figures_are_ratios_to_mul_within_a_round():
     assert values["ours, op(...), no gradient"] == (pytest.approx(2), 2.5, True)
     assert values["ours, torch.ops, no gradient"] == (pytest.approx(6), 5.5, False)
     assert values["ours, op(...), gradient"][1:] == (None, True)
+
+
+def test_a_host_op_stands_beside_the_same_function_behind_plain_libraries():
+    found = {"torch.mul": [1e-6] * 2, "cpp": [2e-6] * 2, "stable": [4e-6, 2e-6], "host": [4.2e-6, 2.1e-6]}
+    rows = {f.what: f for f in call_overhead.figures({"no gradient": found, "gradient": {"torch.mul": [1e-6] * 2}})}
+    beside = rows["ours, host tier, op(...), against the C++ op, stable ABI (STABLE_TORCH_LIBRARY)"]
+    assert (beside.value, beside.wanted, beside.holds) == (pytest.approx(1.05), 1.1, True)
+    assert not rows["ours, host tier, op(...), against the C++ op (TORCH_LIBRARY)"].holds

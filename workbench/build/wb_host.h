@@ -139,8 +139,8 @@ struct NoGradients {
   NoGradients() { aoti_torch_grad_mode_set_enabled(false); }
   ~NoGradients() { aoti_torch_grad_mode_set_enabled(former); }
 };
-inline bool strided(const Tensor& t) { return t.defined() && !t.is_contiguous(); }
-inline bool strided(const std::optional<Tensor>& t) { return t && strided(*t); }
+inline bool strided(const Tensor& t) { return !t.is_contiguous(); }
+inline bool strided(const std::optional<Tensor>& t) { return t && t->defined() && strided(*t); }
 template <typename T> bool strided(const std::vector<T>& list) {
   if constexpr (!std::is_arithmetic_v<T>)
     for (const T& t : list) if (strided(t)) return true;
