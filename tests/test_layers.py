@@ -23,13 +23,15 @@ FLOORS = (
     ("build",),
     ("trial",),
     ("tiers",),
-    ("register", "overloads", "traces", "gradient", "pullback", "batching", "kernel"),
+    ("blocks",),
+    ("register", "register_adopted", "register_names", "overloads", "traces", "gradient", "pullback", "batching", "kernel"),
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("op", "define", "evidence", "examine", "cost", "verdict", "slots", "python_kernel", "install", "describe"),
-    ("cells", "loading", "watch", "commands", "magic", "cli"),
+    ("op", "define", "evidence", "pulled", "examine", "cost", "verdict", "slots", "python_kernel", "install", "describe",
+     "extensions", "switch", "adopt", "adopted_ops"),
+    ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
@@ -53,6 +55,8 @@ REGISTRATION = frozenset({
 })  # fmt: skip
 MAY_REGISTER = {
     "register": "the one module that gives names to torch",
+    "register_names": "a kernel for each name that keeps torch's entry alive",
+    "register_adopted": "the names that a user's own library defines: what it leaves out, beside them",
     "trial": "its child is another process, in which nothing of the notebook's is registered",
 }
 

@@ -46,8 +46,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
         more = [evidence(op, c, "backward", backward) for c in cases]
         steps, judged = _with_backward(op, backward, steps, judged, more)
     if kernel.gradient is not None:
-        more = pulled.steps(op, cases)
-        steps, judged = [*steps, *(s for s, _ in more)], [*judged, *(("backward", e) for _, e in more)]
+        steps, judged = pulled.after(op, cases, steps, judged)
     kernels = tuple(k for k in (forward, backward) if k is not None)
     known = verdicts.key(kernels, [e for _, e in judged if e is not None])
     remembered = verdicts.recall(known)

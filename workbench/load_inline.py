@@ -48,35 +48,38 @@ def load_inline(
 
     Raises SchemaError, BuildError or TrialError, on the lines of the sources.
     """
-    if sycl_sources is not None:
-        raise SchemaError("load_inline: sycl_sources are not built here; the C++ and CUDA sources are")
-    if not isinstance(name, str) or not name.isidentifier():
-        raise SchemaError(f"load_inline: the name becomes a namespace and a file, so it is an identifier; got {name!r}")
-    options = {
-        "extra_cflags": _words(extra_cflags, "extra_cflags"),
-        "extra_cuda_cflags": _words(extra_cuda_cflags, "extra_cuda_cflags"),
-        "extra_ldflags": _words(extra_ldflags, "extra_ldflags"),
-        "extra_include_paths": _words(extra_include_paths, "extra_include_paths"),
-    }
+    _refuse(name, sycl_sources)
     idle = {
-        "build_directory": build_directory is not None,
+        "build_directory": build_directory,
         "use_pch": use_pch,
         "keep_intermediates": not keep_intermediates,
-        "with_sycl": bool(with_sycl),
-        "extra_sycl_cflags": bool(extra_sycl_cflags),
+        "with_sycl": with_sycl,
+        "extra_sycl_cflags": extra_sycl_cflags,
     }
-    wanted = adopt.Wanted(
-        _sources(cpp_sources, cuda_sources),
-        name,
-        None if functions is None else tuple([functions] if isinstance(functions, str) else functions),
-        options,
-        tuple(f"{n} means nothing here: builds have folders and headers of their own" for n, said in idle.items() if said),
-    )
-    made = cells.run_blocks(wanted)
+    notes = tuple(f"{n} means nothing here: builds have folders and headers of their own" for n, said in idle.items() if said)
+    options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+    names = None if functions is None else (functions,) if isinstance(functions, str) else tuple(functions)
+    made = cells.run_blocks(adopt.Wanted(_sources(cpp_sources, cuda_sources), name, names, options, notes))
     if isinstance(functions, Mapping):
         for op in [made] if isinstance(made, Op) else made:
             op.doc = op.__doc__ = functions.get(op.name) or op.doc
     return made
+
+
+def _refuse(name: str, sycl_sources: Text | None) -> None:
+    if sycl_sources is not None:
+        raise SchemaError("load_inline: sycl_sources are not built here; the C++ and CUDA sources are")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise SchemaError(f"load_inline: the name becomes a namespace and a file, so it is an identifier; got {name!r}")
+
+
+def _options(*given: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+    """torch's build options under torch's names."""
+    names = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags", "extra_include_paths")
+    for name, words in zip(names, given, strict=True):
+        if isinstance(words, str):
+            raise SchemaError(f"load_inline: {name} is a list of strings, got the string {words!r}")
+    return {name: tuple(words or ()) for name, words in zip(names, given, strict=True)}
 
 
 def _sources(cpp: Text, cuda: Text | None) -> tuple[Source, ...]:
@@ -90,10 +93,3 @@ def _sources(cpp: Text, cuda: Text | None) -> tuple[Source, ...]:
     found = [Source("\n".join(rows), "cpp", file=label, path=os.getcwd())]
     given = [] if cuda is None else [cuda] if isinstance(cuda, str) else cuda
     return (*found, *(Source(t, "cuda", file=f"cuda_sources[{i}]", path=os.getcwd()) for i, t in enumerate(given)))
-
-
-def _words(given: Sequence[str] | None, name: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise SchemaError(f"load_inline: {name} is a list of strings, got the string {given!r}")
-    return tuple(given or ())
-

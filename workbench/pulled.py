@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from . import pullback
 from .case import Case
-from .evidence import Evidence, evidence, given
+from .evidence import evidence, given
 from .schema import Schema
 from .trial import Step
 from .trial.probe import Gradient, gradient_name
@@ -22,21 +22,21 @@ def gradient(schema: Schema) -> Gradient | None:
     return Gradient(schema.qualname, f"{gradient_name(schema.qualname)}({spelled}", len(schema.outputs))
 
 
-def steps(op, cases: Sequence[Case]) -> list[tuple[Step, Evidence]]:
-    """One step for each case in which something takes a gradient."""
+def after(op, cases: Sequence[Case], steps: Sequence[Step], judged: Sequence[tuple]) -> tuple[list[Step], list[tuple]]:
+    """Behind the steps of a forward one for each case in which something takes a gradient, and what it should give."""
+    steps, judged = list(steps), list(judged)
     if op.reference is None or not op.differentiable:
-        return []
-    schema, found = op.schema, []
+        return steps, judged
+    schema = op.schema
+    name = f"wb_probe::{gradient_name(schema.qualname)}"
     names = [a.partition(" ")[2] for a in _parameters(schema)]
     for c in cases:
         e = evidence(op, c, "backward")
         if not e.wanted.skipped:
             outputs = tuple(f"grad_{a.name}" for a in schema.tensors)
-            arguments = tuple(given(e, n) for n in names)
-            found.append(
-                (Step(f"wb_probe::{gradient_name(schema.qualname)}", arguments, case=c.label, outputs=outputs), e)
-            )
-    return found
+            steps.append(Step(name, tuple(given(e, n) for n in names), case=c.label, outputs=outputs))
+            judged.append(("backward", e))
+    return steps, judged
 
 
 def _parameters(schema: Schema) -> list[str]:

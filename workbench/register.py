@@ -19,13 +19,11 @@ from .entry import autograd_text, compiled, entry_text
 from .errors import SchemaError
 from .overloads import renewed
 from .reference import Definition, flat
+from .register_names import destroy_library, forget_name, keep_alive
 from .schema import Schema, spell_results
 from .traces import Traces
 
 LAYOUT_NAMESPACE = "wb_layout"
-
-# Destroying the last registration of a name and then calling a held overload is a crash: one stays for ever.
-_kept_alive: dict[str, Library] = {}
 
 
 class Registration:
@@ -33,6 +31,9 @@ class Registration:
 
     `op` has `.definition` and gets `.public_op`, `.forward_op`, `.backward_op` (None without tensor arguments).
     """
+
+    foreign = False  # does somebody else define the name?
+    native_gradient = ""  # where a library that defines the op has a gradient of its own
 
     def __init__(self, op: object, definition: Definition) -> None:
         self.definition = definition
@@ -65,10 +66,7 @@ class Registration:
     def _name(self, name: str, spelled: str, tags: tuple) -> torch._ops.OpOverload:
         namespace = self.schema.namespace
         self._library.define(spelled.partition("::")[2], tags=tags)
-        qualname = f"{namespace}::{name}"
-        if qualname not in _kept_alive:
-            _kept_alive[qualname] = Library(namespace, "IMPL")
-            _kept_alive[qualname].impl(name, _never, "FPGA")
+        keep_alive(f"{namespace}::{name}")
         return renewed(namespace, name)
 
     # ------------------------------------------------------------ forward
@@ -98,7 +96,7 @@ class Registration:
             library.impl(name, kernel, "CompositeExplicitAutograd")
             torch.library.register_fake(f"{schema.namespace}::{name}", faked, lib=library)
             if schema.mutated:
-                library.impl(name, _bumps_versions(schema, self._overload(name)), "ADInplaceOrView", with_keyset=True)
+                library.impl(name, bumps_versions(schema, self._overload(name)), "ADInplaceOrView", with_keyset=True)
         library.impl(f"{schema.name}_forward", torch.library.fallthrough_kernel, "Autograd")
         library.impl(schema.name, batched(definition, self.public_op), "FuncTorchBatched", with_keyset=True)
 
@@ -106,20 +104,23 @@ class Registration:
         return getattr(getattr(torch.ops, self.schema.namespace), name).default
 
     def _implement_gradient(self, op: object) -> None:
-        schema, library = self.schema, self._library
+        backward = f"{self.schema.namespace}::{self.schema.name}_backward"
+        self.implement_gradient(op, self._library, self._library, backward)
+
+    def implement_gradient(self, op: object, library: Library, owner: Library, backward: str) -> None:
+        """The Autograd kernel of the op, in `library`; all that stands behind its backward `ns::name`, in `owner`."""
+        schema = self.schema
         names = {
             "differentiable": gradient.differentiable(op),
             "redispatch": self.public_op.redispatch,
             "forward_mode": gradient.forward_mode,
         }
         library.impl(schema.name, compiled(autograd_text(schema), schema, names), "Autograd", with_keyset=True)
-        backward = f"{schema.name}_backward"
-        library.impl(backward, pullback.default_backward(op), "CompositeExplicitAutograd")
-        torch.library.register_fake(
-            f"{schema.namespace}::{backward}", pullback.fake_backward(self.definition), lib=library
-        )
-        library.impl(backward, gradient.differentiable_backward(op), "Autograd", with_keyset=True)
-        library.impl(backward, batched_backward(self.backward_op), "FuncTorchBatched", with_keyset=True)
+        name = backward.partition("::")[2]
+        owner.impl(name, pullback.default_backward(op), "CompositeExplicitAutograd")
+        torch.library.register_fake(backward, pullback.fake_backward(self.definition), lib=owner)
+        owner.impl(name, gradient.differentiable_backward(op), "Autograd", with_keyset=True)
+        owner.impl(name, batched_backward(self.backward_op), "FuncTorchBatched", with_keyset=True)
 
     # ------------------------------------------------------------ layouts
 
@@ -179,6 +180,10 @@ class Registration:
 
         self.set_kernel(f"{schema.name}_backward", "cpu", completed)
 
+    def fitting(self, definition: Definition) -> Definition:
+        """What a new definition of the name comes to."""
+        return definition
+
     def forget_traces(self) -> None:
         """Anything that compiled code took from this op has changed: its frames are traced afresh, on disk too."""
         self._traces.forget(self.definition)
@@ -189,12 +194,10 @@ class Registration:
         for key in list(self._kernels):
             self.clear_kernel(*key)
         for suffix in ("", "_forward", "_backward", "_partial_backward"):
-            _forget(self.schema.namespace, self.schema.name + suffix)
-            _forget(LAYOUT_NAMESPACE, f"{self.schema.namespace}__{self.schema.name}{suffix}")
+            forget_name(self.schema.namespace, self.schema.name + suffix)
+            forget_name(LAYOUT_NAMESPACE, f"{self.schema.namespace}__{self.schema.name}{suffix}")
         for library in (self._library, self._layouts):
-            library._destroy()
-            library._op_defs.clear()  # or its finaliser would take the names from their next owner
-            library._op_impls.clear()
+            destroy_library(library)
 
 
 def forward_schema(schema: Schema) -> str:
@@ -251,7 +254,7 @@ def _nothing_saved(schema: Schema, args: tuple, kwargs: dict) -> list:
     return [pullback.absent(device) for _ in schema.saves]
 
 
-def _bumps_versions(schema: Schema, overload) -> Callable:
+def bumps_versions(schema: Schema, overload: torch._ops.OpOverload) -> Callable:
     """A kernel that mutates must say so, or autograd cannot see that a saved tensor changed."""
     after = torch._C._after_ADInplaceOrView_keyset
     places = [(i, a.name) for i, a in enumerate(schema.arguments) if a.mutated]
@@ -282,14 +285,3 @@ def _taken(qualname: str) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _forget(namespace: str, name: str) -> None:
-    space = getattr(torch.ops, namespace)
-    if name in vars(space):
-        delattr(space, name)
-        space._dir.remove(name)  # torch walks this list, and trips over a name that is gone
-
-
-def _never(*args, **kwargs):
-    raise RuntimeError("this op has been defined again with another schema; fetch it anew from torch.ops")

@@ -16,7 +16,8 @@ from .batching import batched
 from .errors import SchemaError
 from .overloads import renewed
 from .reference import Definition
-from .register import Registration, bumps_versions, destroy_library, forget_name, keep_alive
+from .register import Registration, bumps_versions
+from .register_names import destroy_library, forget_name, keep_alive
 from .schema import Schema
 from .traces import forget_all
 from .trial.probe import keys_of
@@ -28,7 +29,7 @@ GRADIENTS = frozenset({"Autograd", "AutogradCPU", "AutogradCUDA"}) | COMPOSITE
 
 
 def same(one: Schema, other: Schema) -> bool:
-    """Can a function of one schema serve the other? Defaults and the names of outputs do not matter, nor int for SymInt."""
+    """Can a function of one schema serve the other? Defaults and names of outputs do not matter, nor int for SymInt."""
 
     def shape(s: Schema) -> tuple:
         arguments = [(a.name, a.type.replace("SymInt", "int"), a.mutated, a.keyword_only) for a in s.arguments]

@@ -14,8 +14,9 @@ from .errors import BuildError, SchemaError
 from .extensions import Defined, Extension, Made
 from .op import Op
 from .reference import Definition
-from .register import Registration, forget_name
+from .register import Registration
 from .register_adopted import Adopted, same
+from .register_names import forget_name
 from .trial.probe import defined, load_module
 
 
@@ -53,9 +54,9 @@ def install(mine: Extension, made: Made) -> tuple[str, ...]:
     notes = _told(before, after, bool(mine.made))
     mine.made, mine.loaded, mine.module = made, new, module
     extensions.keep(mine)
-    for n in before:
-        if n not in after or after[n].spelled != before[n].spelled:
-            forget_name(n.partition("::")[0], before[n].qualname.partition("::")[2])
+    for n, d in before.items():
+        if n not in after or after[n].spelled != d.spelled:
+            forget_name(n.partition("::")[0], d.qualname.partition("::")[2])
         if n not in after or after[n].schema is None:
             _leave(mine, n)
     for d in made.ops:
