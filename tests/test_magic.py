@@ -174,9 +174,9 @@ def test_a_directive_that_is_wrong_is_on_the_cells_line(notebook):
     assert found.ename == "SchemaError" and ", line 2: nothing is called 'z'; known here: x, k" in found.evalue
 
 
-def test_a_line_that_is_wrong_is_the_cells_first(notebook):
+def test_a_cell_that_does_not_say_what_it_defines(notebook):
     found = error(notebook.run("%%cpp\n" + live.SCALE))
-    assert "line 1: %%cpp takes one target, got none; the usage is %%cpp TARGET" in found.evalue
+    assert ", line 2: nothing here says what it defines: name the op after the magic" in found.evalue
 
 
 def test_what_a_kernel_prints_shows_under_its_cell(notebook):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -249,6 +251,29 @@ def test_a_path_that_is_not_there(tmp_path):
     with pytest.raises(wb.SchemaError, match="there is no file or folder"):
         watch.start(tmp_path / "absent")
     assert watch.listed() == []
+
+
+def test_a_process_ends_while_it_watches(tmp_path):
+    """In the middle of a build, too: no compiler is left behind, and nothing is said."""
+    (tmp_path / "op.py").write_text(OP)
+    (tmp_path / "scale.cpp").write_text(SCALE)
+    (tmp_path / "cxx").write_text(f'#!/bin/sh\nfor a in "$@"; do [ "$a" = - ] && {{ touch {tmp_path}/began; sleep 30; }}; done\nexec g++ "$@"\n')
+    (tmp_path / "cxx").chmod(0o755)
+    program = f"""if True:
+        import os, sys, time
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        from workbench import watch
+        watch.start({str(tmp_path)!r}, lambda report: None)
+        os.environ["WORKBENCH_CXX"] = {str(tmp_path / "cxx")!r}
+        text = open({str(tmp_path / "scale.cpp")!r}).read()
+        open({str(tmp_path / "scale.cpp")!r}, "w").write(text.replace("* k", "* k + 0"))
+        while not os.path.exists({str(tmp_path / "began")!r}): time.sleep(0.02)
+    """
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "began").exists() and time.monotonic() - began < 60
+    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path / "cxx")], capture_output=True, check=False).returncode == 1, 5)
 
 
 def cell(text: str):

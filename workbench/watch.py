@@ -254,6 +254,8 @@ def _loop() -> None:
 
 @atexit.register
 def _at_exit() -> None:
+    for each in _watches.values():
+        each.stopped = True
     _watches.clear()
     _wake.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  it waits for its threads at exit, and ours must come before
 import contextlib
 import os
 import shutil
@@ -18,6 +19,8 @@ from ..errors import ToolchainError
 
 _running: dict[subprocess.Popen, int] = {}  # and the process that started it: a forked worker ends none of them
 _thread = threading.local()  # .stopped: the event that ends what this thread runs
+_ending = threading.Event()  # this process ends, and waits for no compiler
+getattr(threading, "_register_atexit", atexit.register)(_ending.set)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def run(
     ToolchainError when it cannot be started and TimeoutError after `limit_s`. Then, and on KeyboardInterrupt, every
     process of its group is killed first.
     """
-    _look_up()
+    _look_up(background)
     nice = shutil.which("nice", path=settings.programs()) if background else None
     began = time.perf_counter()
     try:
@@ -62,7 +65,7 @@ def run(
         raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from error
     _running[child] = os.getpid()
     try:
-        output = _communicate(child, text.encode("utf-8", "replace"), began + limit_s)
+        output = _communicate(child, text.encode("utf-8", "replace"), began + limit_s, background)
     finally:
         if child.returncode is None:  # interrupted, too slow, or anything else that is not its end
             _kill(child)
@@ -82,12 +85,12 @@ def end_with(stopped: threading.Event) -> None:
     _thread.stopped = stopped
 
 
-def _look_up() -> None:
-    if hasattr(_thread, "stopped") and _thread.stopped.is_set():
+def _look_up(background: bool) -> None:
+    if (_ending.is_set() and not background) or (hasattr(_thread, "stopped") and _thread.stopped.is_set()):
         raise KeyboardInterrupt
 
 
-def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> bytes | None:
+def _communicate(child: subprocess.Popen, given: bytes | None, until: float, background: bool) -> bytes | None:
     """Its output, None when it does not end in time. In slices, since an interrupt need not end a system call."""
     while True:
         rest = until - time.perf_counter()
@@ -97,7 +100,7 @@ def _communicate(child: subprocess.Popen, given: bytes | None, until: float) -> 
             if rest <= 0:
                 return None
             given = None  # it has been taken over
-            _look_up()
+            _look_up(background)
 
 
 def _kill(child: subprocess.Popen) -> None:
