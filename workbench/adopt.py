@@ -66,8 +66,8 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     trials = {d.name: _judge(known.get(d.name), kernels[d.name], d, cases) for d in made.ops}
     refused = {n: verdict.refusal(t) for n, t in trials.items() if verdict.refusal(t)}
     if refused and force and not any(verdict.faults(t) for t in trials.values()):
-        trials = {n: replace(t, notes=(*t.notes, f"installed by --force although {n} {refused[n]}")) if n in refused else t
-                  for n, t in trials.items()}  # fmt: skip
+        for n, why in refused.items():
+            trials[n] = replace(trials[n], notes=(*trials[n].notes, f"installed by --force although {n} {why}"))
         refused = {}
     title = sources_.title(wanted.sources[0])
     seconds = time.perf_counter() - started
@@ -103,8 +103,8 @@ def _built(wanted: Wanted) -> tuple[Wanted, blocks.Text, object, dict[str, str]]
     made, plain, after = _functions(wanted, text, name)
     if not text.blocks and not made and not plain:
         raise SchemaError(
-            "nothing here says what it defines: name the op after the magic, or write a TORCH_LIBRARY or PYBIND11_MODULE "
-            "block", line=wanted.sources[0].first_line, file=wanted.sources[0].file,
+            "nothing here says what it defines: name the op after the magic, or write a TORCH_LIBRARY or "
+            "PYBIND11_MODULE block", line=wanted.sources[0].first_line, file=wanted.sources[0].file,
         )  # fmt: skip
     python = text.module or plain
     built = extension.build(
@@ -217,8 +217,8 @@ def _known(made: Made, mine: Extension) -> dict[str, Op]:
             continue
         if op is not mine.ops.get(d.name) and not switch.same(op.schema, d.schema):
             raise SchemaError(
-                f"{d.name} is an op with the schema {op.schema}, and the block defines {d.spelled}: write one for both, or "
-                "choose another name", line=d.line, file=d.file,
+                f"{d.name} is an op with the schema {op.schema}, and the block defines {d.spelled}: write one for "
+                "both, or choose another name", line=d.line, file=d.file,
             )  # fmt: skip
         if switch.same(op.schema, d.schema):
             found[d.name] = op

@@ -28,12 +28,12 @@ class Ops:
         value = getattr(self._extension.module, name, None)
         if value is None:
             raise AttributeError(
-                f"{self._extension.made.name} defines no {name!r}; it defines {', '.join(dir(self)) or 'nothing'}"
+                f"{self._extension.now.name} defines no {name!r}; it defines {', '.join(dir(self)) or 'nothing'}"
             )
         return value
 
     def __dir__(self) -> list[str]:
-        return sorted({*self._ops(), *self._extension.made.plain})
+        return sorted({*self._ops(), *self._extension.now.plain})
 
     def __iter__(self):
         return iter(self._ops().values())
@@ -42,7 +42,7 @@ class Ops:
         return len(self._ops())
 
     def __repr__(self) -> str:
-        made = self._extension.made
+        made = self._extension.now
         return (
             f"<{made.name}: {', '.join(f'{o.schema}' for o in self)}"
             + ("; " + ", ".join(made.plain) if made.plain else "")
@@ -51,7 +51,7 @@ class Ops:
 
     def _ops(self) -> dict[str, Op]:
         """By name; where two namespaces have the same one, by both: `lab_f`, `other_f`."""
-        live = [self._extension.ops[d.name] for d in self._extension.made.ops]
+        live = [self._extension.ops[d.name] for d in self._extension.now.ops]
         names = [o.name for o in live]
         return {o.name if names.count(o.name) == 1 else o.qualname.replace("::", "_"): o for o in live}
 

@@ -53,7 +53,9 @@ def read(sources: Sequence[Source], name: str = "") -> Text:
 
     SchemaError, on its line, for a block in a namespace of torch's own and for one that could not be taken back.
     """
-    blocks, lines, exported = [], {}, []
+    blocks: list[Block] = []
+    lines: dict[str, int] = {}
+    exported: list[tuple[str, str, str, int]] = []
     for source in sources:
         plain = _plain(source.text)
         for m in _BLOCK.finditer(plain):
@@ -84,7 +86,7 @@ def _block(m: re.Match, source: Source, plain: str, name: str) -> Block:
     macro, namespace = m[1], m[2]
     if macro.startswith("STABLE_"):
         raise SchemaError(
-            f"{macro} registers while the library is loaded and cannot be taken back: write {macro.removeprefix('STABLE_')}",
+            f"{macro} registers while it is loaded and cannot be taken back: write {macro.removeprefix('STABLE_')}",
             line=line, file=source.file,
         )  # fmt: skip
     if namespace == EXTENSION_NAME and name:
@@ -119,7 +121,7 @@ def refuse_reserved(namespace: str, line: int, file: str) -> None:
 def ops_of(
     text: Text, sources: Sequence[Source], namespace: str
 ) -> tuple[list[tuple[Schema, Function]], dict[str, str]]:
-    """The functions of a Python module that can be ops, with their schemas, and why the others cannot: name -> reason."""
+    """The functions of a Python module that can be ops, with their schemas; why the others cannot, by name."""
     found = [f for s in sources for f in functions(s.text, s.language, s.first_line)]
     names = [e[0] for e in text.exported]
     made, plain = [], {}

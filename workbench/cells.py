@@ -42,9 +42,9 @@ def cpp(
 
     `target` is an op, its name, or `"name.backward"`; a name that no op bears makes one, its schema read from the
     function. None: the text's own TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; its op comes back, or
-    all of them in a namespace. `force` installs a kernel that merely differs; `cases` names the cases to try ("none": none at all).
-    `file` also writes the text there (`wb.load` reads it). `entry` is the function to call, where it is not named like
-    the op.
+    all of them in a namespace. `force` installs a kernel that merely differs; `cases` names the cases to try ("none":
+    none at all). `file` also writes the text there (`wb.load` reads it). `entry` is the function to call, where it is
+    not named like the op.
 
     Raises SchemaError, BuildError or TrialError; each says what is still installed, and nothing is lost.
     """
@@ -83,7 +83,9 @@ def run(
         return made
 
 
-def run_blocks(wanted: adopt.Wanted, *, force: bool = False, cases: list[str] | None = None, file: str | None = None) -> Op | Ops:
+def run_blocks(
+    wanted: adopt.Wanted, *, force: bool = False, cases: list[str] | None = None, file: str | None = None
+) -> Op | Ops:
     """Build what says by itself what it defines; shows the line, raises what was refused."""
     with turn, _placed(wanted.sources[0]):
         if file:

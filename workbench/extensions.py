@@ -13,6 +13,7 @@ from .blocks import Text
 from .build.reload import Block, Reloadable
 from .build.result import Build
 from .errors import SchemaError
+from .op import Op
 from .schema import Schema
 from .source import Source
 
@@ -69,7 +70,13 @@ class Extension:
         self.made: Made | None = None
         self.loaded: Reloadable | None = None
         self.module: object = None
-        self.ops: dict[str, object] = {}
+        self.ops: dict[str, Op] = {}
+
+    @property
+    def now(self) -> Made:
+        """The build that runs; asked only of extensions that have one."""
+        assert self.made is not None
+        return self.made
 
     @property
     def where(self) -> str:
@@ -110,26 +117,26 @@ def former(name: str, made: Made) -> Extension:
     impls = {(b.namespace, b.key) for b in made.blocks if b.kind == "impl"}
 
     def wholes(e: Extension) -> set[str]:
-        return {b.namespace for b in e.made.blocks if b.kind == "def"}
+        return {b.namespace for b in e.now.blocks if b.kind == "def"}
 
     rules = (
-        lambda e: bool(name) and e.made.name == name,
-        lambda e: bool(made.files) and e.made.files == made.files,
-        lambda e: bool(made.module) and e.made.module == made.module,
+        lambda e: bool(name) and e.now.name == name,
+        lambda e: bool(made.files) and e.now.files == made.files,
+        lambda e: bool(made.module) and e.now.module == made.module,
         lambda e: bool(whole & wholes(e)),
-        lambda e: bool(names & {d.name for d in e.made.names}),
-        lambda e: not names and not e.made.names and bool(impls & {(b.namespace, b.key) for b in e.made.blocks}),
+        lambda e: bool(names & {d.name for d in e.now.names}),
+        lambda e: not names and not e.now.names and bool(impls & {(b.namespace, b.key) for b in e.now.blocks}),
     )
     return next((e for rule in rules for e in live() if rule(e)), None) or Extension()
 
 
 def refuse_taken(made: Made, mine: Extension, others: Sequence[str]) -> None:
     """SchemaError, on its line, for a name that another extension defines, or somebody unknown (`others`)."""
-    owners = {d.name: e for e in live() if e is not mine for d in e.made.names}
+    owners = {d.name: e for e in live() if e is not mine for d in e.now.names}
     for d in made.names:
         if d.name in owners:
             raise SchemaError(
-                f"{d.name} is defined by {owners[d.name].where} already: choose another name, or take it out there first",
+                f"{d.name} is defined by {owners[d.name].where} already: choose another name, or take it out there",
                 line=d.line, file=d.file,
             )  # fmt: skip
         if d.name in others:
@@ -139,4 +146,4 @@ def refuse_taken(made: Made, mine: Extension, others: Sequence[str]) -> None:
 
 def beside(made_spaces: frozenset[str], mine: Extension) -> tuple[str, ...]:
     """The paths of the other extensions in the same namespaces, in the order in which they came."""
-    return tuple(e.made.build.path for e in live() if e is not mine and e.made.spaces & made_spaces)
+    return tuple(e.now.build.path for e in live() if e is not mine and e.now.spaces & made_spaces)

@@ -56,7 +56,8 @@ def load_inline(
         "with_sycl": with_sycl,
         "extra_sycl_cflags": extra_sycl_cflags,
     }
-    notes = tuple(f"{n} means nothing here: builds have folders and headers of their own" for n, said in idle.items() if said)
+    idle_names = [n for n, said in idle.items() if said]
+    notes = tuple(f"{n} means nothing here: builds have folders and headers of their own" for n in idle_names)
     options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
     names = None if functions is None else (functions,) if isinstance(functions, str) else tuple(functions)
     made = cells.run_blocks(adopt.Wanted(_sources(cpp_sources, cuda_sources), name, names, options, notes))

@@ -1,4 +1,4 @@
-"""Names in torch that come and go while handles on them are held: what stays for ever, and what is told to the holders."""
+"""Names in torch that come and go while handles on them are held: what stays for ever, what the holders are told."""
 
 from __future__ import annotations
 

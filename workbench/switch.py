@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from . import extensions
+from .build.reload import Reloadable
 from .define import ops, put_op, take_op
 from .errors import BuildError, SchemaError
 from .extensions import Defined, Extension, Made
@@ -78,7 +79,7 @@ def restore(mine: Extension, made: Made) -> None:
             op.fill(("forward", "cpu"), kept[-1])
 
 
-def _back(mine: Extension, new: object, released: Sequence[str], moved: Sequence[str]) -> None:
+def _back(mine: Extension, new: Reloadable, released: Sequence[str], moved: Sequence[str]) -> None:
     """As it was: `Reloadable.replace` has put the former blocks back already, unless a Python module failed later."""
     if mine.loaded is not None and mine.loaded is not new:
         mine.loaded.replace(new)
@@ -94,7 +95,6 @@ def _back(mine: Extension, new: object, released: Sequence[str], moved: Sequence
 def _adopt(mine: Extension, d: Defined) -> None:
     """The op of one name: made, given the new schema, or completed anew."""
     op = ops.get(d.name) or mine.ops.get(d.name)
-    key = mine.made.build.key
     if op is None:
         op = Op(Definition(d.schema), Adopted)
     elif ops.get(d.name) is not op or not isinstance(op.registration, Adopted) or str(op.schema) != str(d.schema):
@@ -104,7 +104,7 @@ def _adopt(mine: Extension, d: Defined) -> None:
         op.registered_by(Adopted, definition)
     else:
         op.registration.complete()
-    op.registration.build = key
+    op.registration.build = mine.now.build.key
     op.changed()
     mine.ops[d.name] = op
     put_op(op)
@@ -145,9 +145,9 @@ def _empty(op: Op) -> None:
 def _neighbours(mine: Extension) -> None:
     """Ops of other extensions for which this one has kernels, or had: they see who serves which key now."""
     for e in extensions.live():
-        if e is mine or not e.made.spaces & mine.made.spaces:
+        if e is mine or not e.now.spaces & mine.now.spaces:
             continue
-        for d in e.made.ops:
+        for d in e.now.ops:
             op = e.ops[d.name]
             op.registration.complete()
             op.changed()

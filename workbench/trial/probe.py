@@ -19,7 +19,7 @@ KEYS = ("CPU", "CUDA", "Meta", "CompositeImplicitAutograd", "CompositeExplicitAu
 
 @dataclass(frozen=True)
 class Gradient:
-    """The op `wb_probe::SCHEMA` is to give the gradients of `op`: for those of its outputs, its arguments, its outputs."""
+    """The op `wb_probe::SCHEMA` gives the gradients of `op`: for those of its outputs, its arguments, its outputs."""
 
     op: str
     schema: str
