@@ -203,6 +203,19 @@ def test_a_hang_is_ended(scale, monkeypatch):
     assert torch.equal(scale(X, 3.0), X * 3)
 
 
+@pytest.mark.parametrize("shape", [(3,), (5, 3), (4, 6)])
+def test_one_step_too_far_is_seen_at_any_size(scale, shape):
+    """What stands past the end of x is not what stands past the end of out."""
+
+    @scale.cases
+    def _(t):
+        yield (t(*shape),)
+
+    with pytest.raises(wb.TrialError, match="past the end of") as raised:
+        wb.cpp(scale, SCALE.replace("i < n", "i <= n"))
+    assert raised.value.kind == "overrun"
+
+
 # ---------------------------------------------------------------- ops born from a cell
 
 

@@ -18,9 +18,11 @@ from .protocol import Meta
 PAGE = mmap.PAGESIZE
 GUARD = 1 << 20  # unreadable bytes on each side: address space only
 ALIGNMENT = 64
-# Both read as NaN in every floating dtype of two bytes and more, at each even address, and as unlikely integers.
+# All read as NaN in every floating dtype of two bytes and more, at each even address, and as unlikely integers.
 POISON = bytes.fromhex("e5fffb7f")
 CANARY = bytes.fromhex("c9fffd7f")
+# Around arguments it is another one: what is read past the end of x must not pass for what stood past the end of out.
+CANARY_OF_ARGUMENTS = bytes.fromhex("d3fff97f")
 
 _PROT_NONE, _PROT_READ, _PROT_BOTH = 0, 1, 3
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
@@ -112,17 +114,19 @@ def thaw(block: Block) -> Block:
 
 def image(data: bytes | memoryview, place: Room) -> bytes:
     """The pages that a file must hold for `open_image`."""
-    return _canary(place.front) + bytes(data) + _canary(place.back, place.front + place.nbytes)
+    front = _canary(place.front, 0, CANARY_OF_ARGUMENTS)
+    return front + bytes(data) + _canary(place.back, place.front + place.nbytes, CANARY_OF_ARGUMENTS)
 
 
 def damage(block: Block) -> tuple[str, int, int] | None:
     """What was written around a block: "before" or "after", how far from the data, how many bytes; None for nothing."""
     front = ctypes.string_at(block.pages, block.room.front)
     back = ctypes.string_at(block.end, block.room.back)
-    if back != (wanted := _canary(block.room.back, block.room.front + block.room.nbytes)):
+    pattern = CANARY_OF_ARGUMENTS if block.argument else CANARY
+    if back != (wanted := _canary(block.room.back, block.room.front + block.room.nbytes, pattern)):
         changed = [i for i, (a, b) in enumerate(zip(back, wanted, strict=True)) if a != b]
         return "after", changed[0], changed[-1] - changed[0] + 1
-    if front != (wanted := _canary(block.room.front)):
+    if front != (wanted := _canary(block.room.front, 0, pattern)):
         changed = [i for i, (a, b) in enumerate(zip(front, wanted, strict=True)) if a != b]
         return "before", block.room.front - changed[0], changed[-1] - changed[0] + 1
     return None
@@ -191,10 +195,10 @@ def _bytes_at(address: int, count: int) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_ubyte * count).from_address(address), dtype=torch.uint8)
 
 
-def _canary(count: int, position: int = 0) -> bytes:
+def _canary(count: int, position: int, pattern: bytes) -> bytes:
     """`count` canary bytes as they lie `position` bytes after the start of a page."""
     shift = position % 4
-    return (CANARY * (count // 4 + 2))[shift : shift + count]
+    return (pattern * (count // 4 + 2))[shift : shift + count]
 
 
 def _reserve(mapped: int) -> int:
