@@ -82,8 +82,8 @@ def write(path: str, text: str, target: str) -> None:
             _replace(final, content)
     except (OSError, UnicodeEncodeError) as error:
         _built.pop(final, None)
-        why = getattr(error, "strerror", None) or error
-        raise SchemaError(f"{path} cannot be written: {why}; the cell was not built") from error
+        said = getattr(error, "strerror", None) or error
+        raise SchemaError(f"{path} cannot be written: {said}; the cell was not built") from error
 
 
 def _replace(final: str, content: str) -> None:

@@ -12,11 +12,14 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import adopt, blocks, cells, define, files
+from .build import extension
 from .errors import SchemaError
 from .files import LANGUAGES
 from .op import Op
+from .source import Source
 from .turn import turn
 
 
@@ -74,6 +77,7 @@ def _extension(folder: Path, names: Sequence[str], name: str, options: Mapping[s
     """Sources that say by themselves what they define, as one extension."""
     if not folder.is_dir():
         raise SchemaError(f"{folder} is no folder: with sources=[...] it is the one that they lie in")
+    folder = folder.absolute()
     if isinstance(names, str):
         raise SchemaError(f"sources is a list of files, got the string {names!r}")
     if not names:
@@ -105,7 +109,12 @@ class Recipe:
 
     folder: Path
     files: tuple[Path, ...]
-    options: Mapping[str, object]
+    options: Mapping[str, Any]
+
+    def headers(self, text: Source) -> dict[str, str]:
+        """The user's headers that one of its sources includes, with their digests."""
+        folders = [str(_inside(self.folder, f)) for f in self.options["extra_include_paths"]]
+        return extension.headers_of([text], extra_cflags=self.options["extra_cflags"], extra_include_paths=folders)
 
     def load(self) -> list[Op]:
         return load(self.folder, [str(f) for f in self.files], **self.options)

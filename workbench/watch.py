@@ -120,7 +120,8 @@ class Watch:
 
     def _remember(self) -> None:
         """What the files are like now, before they are read: what is saved meanwhile is a change."""
-        self._headers = {f: _headers(f) for f in self._files()}
+        recipe = loading.recipe(self.path)
+        self._headers = {f: _headers(f, recipe) for f in self._files()}
         self._seen = self._state()
 
     def _run(self, changed: list[Path], notes: tuple[str, ...] = ()) -> None:
@@ -185,16 +186,16 @@ def stats(paths: Iterable[Path]) -> State:
     return found
 
 
-def _headers(file: Path) -> tuple[Path, ...]:
+def _headers(file: Path, recipe: loading.Recipe | None) -> tuple[Path, ...]:
     """The user's headers that a file includes."""
-    if file.suffix not in files.LANGUAGES:
-        return ()
     try:
-        text = files.source(file)
-    except SchemaError:
+        text = files.source(file, files.SOURCES)
+    except SchemaError:  # op.py, or not to be read just now
         return ()
+    if recipe:
+        return tuple(map(Path, recipe.headers(text)))
     words = [w for _, said in directives_of(text) if said.startswith("flags ") for w in shlex.split(said[6:])]
-    return tuple(Path(p) for p in includes.digests(text.text, [text.path], flags.folders(words)))
+    return tuple(map(Path, includes.digests(text.text, [text.path], flags.folders(words))))
 
 
 # ---------------------------------------------------------------- the thread
