@@ -7,6 +7,7 @@ the cases of its ops and been taken by torch.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -162,8 +163,10 @@ def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, s
         raise BuildError(told["error"], line=line, file=file if file in files else first.file)
     names = tuple(sorted((_defined(d, text, compiled, first) for d in told["ops"]), key=lambda d: (d.line, d.name)))
     ops_made = {d.qualname.partition("::")[2] for d in names}
-    plain = plain | {
-        f: "it is given to Python alone" for f in told["functions"] if f not in ops_made and f not in plain
+    plain = {
+        f: plain.get(f) or (f"it is a {kind}" if kind != "function" else "its def names no function of the text")
+        for f, kind in told["functions"].items()
+        if f not in ops_made
     }
     return replace(early, blocks=compiled, names=names, plain=plain)
 
@@ -193,7 +196,9 @@ def _defined(told: dict, text: blocks.Text, compiled: Sequence[reload.Block], fi
     try:
         if told["overload"]:
             raise SchemaError("it is an overload")
-        found = schema.parse(told["schema"])
+        # torch numbers what a C++ type has no name for, results with the numbers of arguments.
+        results = re.sub(r"(?<=\w) _\d+\b", "", told["schema"].rpartition("->")[2])
+        found = schema.parse(told["schema"].rpartition("->")[0] + "->" + results)
     except WorkbenchError as error:
         reason = error.message
     return Defined(name, told["schema"], tuple(told["keys"]), line, file, found, reason)

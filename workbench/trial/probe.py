@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -127,8 +129,17 @@ def defined(spaces: Sequence[str]) -> dict[str, dict]:
                 schema = torch._C._get_schema(name, overload)
             except RuntimeError:  # kernels without a definition
                 continue
-            found[full] = {"name": name, "overload": overload, "schema": str(schema), "keys": keys_of(full)}
+            found[full] = {"name": name, "overload": overload, "schema": spelled(schema), "keys": keys_of(full)}
     return found
+
+
+def spelled(schema: torch._C.FunctionSchema) -> str:
+    """A schema as torch's parser takes it; torch itself prints `int[] stride=[1, 1]` as `int[] stride=1`."""
+    text = str(schema)
+    for a in schema.arguments:
+        if a.has_default_value() and isinstance(a.default_value, list):
+            text = re.sub(rf"(\] {a.name}=)[^\[,)]+", lambda m, a=a: m[1] + str(a.default_value), text)
+    return text
 
 
 def keys_of(full: str) -> list[str]:
@@ -137,8 +148,13 @@ def keys_of(full: str) -> list[str]:
 
 
 def load_module(name: str, path: str) -> object:
-    """The Python module in a shared object, anew for each path."""
-    spec = importlib.util.spec_from_file_location(name, path)
+    """The Python module in a shared object, anew for each path.
+
+    pybind11 keeps modules by their full names and would hand out the first build for ever; the part before the dot is
+    ours, and the symbol that Python looks for is named after the part behind it.
+    """
+    build = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    spec = importlib.util.spec_from_file_location(f"build_{build}.{name}", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python module")
     module = importlib.util.module_from_spec(spec)
