@@ -482,3 +482,26 @@ def test_the_line_says_which_header_changed(scale, lines, tmp_path, monkeypatch)
     wb.cpp(scale, text)
     assert [line.notes for line in lines] == [(), ("rebuilt: inner.h changed",), (), ("inner.h changed",)]
     assert str(lines[1]).endswith("\n  note: rebuilt: inner.h changed")
+
+
+def test_a_backward_is_tried_with_each_incoming_gradient_undefined(namespace):
+    @wb.op(f"{namespace}::two", returns=("a", "b"))
+    def two(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x * 3
+
+    @two.cases
+    def _(t):
+        yield t(4, 8)
+
+    head = "//! n = x.numel()\n//! grad_x = empty_like(x)\n"
+    careless = head + (
+        "void backward(const float* grad_a, const float* grad_b, float* grad_x, int64_t n)\n"
+        "{ for (int64_t i = 0; i < n; ++i) grad_x[i] = 2 * grad_a[i] + 3 * grad_b[i]; }"
+    )
+    with pytest.raises(wb.TrialError, match="grad_a undefined float32: stopped by SIGSEGV"):
+        wb.cpp(f"{namespace}::two.backward", careless)
+    careful = careless.replace("grad_a[i]", "(grad_a ? grad_a[i] : 0)").replace("grad_b[i]", "(grad_b ? grad_b[i] : 0)")
+    wb.cpp(f"{namespace}::two.backward", careful)
+    x = torch.randn(5, 3, requires_grad=True)
+    (grad,) = torch.autograd.grad(two(x)[1].sum(), x)
+    assert grad.equal(torch.full((5, 3), 3.0))

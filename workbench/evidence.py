@@ -32,12 +32,24 @@ class Evidence:
     digest: str = ""  # of the inputs and of what they should give
 
 
-def evidence(op, case: Case, slot: str, kernel: object = None) -> Evidence:
+def evidences(op, kernel, cases: Sequence[Case]) -> list[Evidence]:
+    """What each case should give `kernel`, and after these what no caller may forget.
+
+    A backward with several incoming gradients gets the first case once more without each of them: callers seldom
+    use all outputs, and the gradient of one that they do not use is null.
+    """
+    found = [evidence(op, c, kernel.slot, kernel) for c in cases]
+    if kernel.slot == "backward" and found and len(found[0].wanted.cotangents) > 1:
+        found += [evidence(op, cases[0], "backward", kernel, without=n) for n in found[0].wanted.cotangents]
+    return found
+
+
+def evidence(op, case: Case, slot: str, kernel: object = None, *, without: str = "") -> Evidence:
     """What a case should give `kernel`; computed once for a case and a reference."""
     # Without a reference the installed version is the oracle, so another one is another question.
-    key = (case, slot, 0 if op.reference is not None else op.runs("forward", "cpu").number)
+    key = (case, slot, without, 0 if op.reference is not None else op.runs("forward", "cpu").number)
     if key not in op.evidence:
-        found = _forward_evidence(op, case, kernel) if slot == "forward" else _backward_evidence(op, case)
+        found = _forward_evidence(op, case, kernel) if slot == "forward" else _backward_evidence(op, case, without)
         op.evidence[key] = replace(found, digest=_digest(found))
     return op.evidence[key]
 
@@ -73,8 +85,11 @@ def oracle(op, case: Case, kernel: object = None) -> Expected:
     return agree.expected_of_version(op.schema, case, results)
 
 
-def _backward_evidence(op, case: Case) -> Evidence:
-    wanted = expected_gradients(op.reference, op.schema, case)
+def _backward_evidence(op, case: Case, without: str) -> Evidence:
+    wanted = expected_gradients(op.reference, op.schema, case, without=without)
+    if without:
+        case = replace(case, name=f"{case.name}, grad_{without} undefined")
+        wanted = replace(wanted, case=case)
     values = wanted.inputs()
     outputs = {}
     with torch.no_grad():

@@ -16,7 +16,7 @@ from .case import Case
 from .check import agree
 from .check.expect import as_tensor, leaves
 from .errors import SchemaError, TrialError
-from .evidence import Evidence, evidence, given, learn_layout
+from .evidence import Evidence, evidence, evidences, given, learn_layout
 from .tiers import Kernel
 from .report import Outcome, Trial
 from .schema import Schema
@@ -39,7 +39,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     if not cases:
         return Trial(())
     forward, backward = _pair(op, kernel)
-    found = [evidence(op, c, kernel.slot, kernel) for c in cases]
+    found = evidences(op, kernel, cases)
     learn_layout(op, kernel, cases)
     steps, judged = _steps(op, kernel, found, forward if kernel.slot == "backward" else None)
     if kernel.slot == "forward" and backward is not None:
@@ -73,15 +73,12 @@ def judge(op, kernel: Kernel, cases: Sequence[Case]) -> Trial:
 
 def build(op, kernel: Kernel, cases: Sequence[Case]) -> tuple[list[Case], list[Outcome]]:
     """Build every form that the cases ask for; cases in dtypes that the kernel has no form for are left out."""
-    wanted = [dtypes_for(op, kernel, evidence(op, c, kernel.slot, kernel)) for c in cases]
+    wanted = [dtypes_for(op, kernel, e) for e in evidences(op, kernel, cases)]
     combinations = list({tuple(w.items()): w for w in wanted}.values())
     answers = {tuple(c.items()): r for c, r in zip(combinations, kernel.build(combinations), strict=True)}
-    tried = [c for c, w in zip(cases, wanted, strict=True) if answers[tuple(w.items())] is None]
-    refusals = [
-        Outcome(c.name, c.dtype_name, "skip", detail=answers[tuple(w.items())].message)
-        for c, w in zip(cases, wanted, strict=True)
-        if answers[tuple(w.items())] is not None
-    ]
+    told = [(c, answers[tuple(w.items())]) for c, w in zip(cases, wanted, strict=False)]
+    tried = [c for c, refused in told if refused is None]
+    refusals = [Outcome(c.name, c.dtype_name, "skip", detail=r.message) for c, r in told if r is not None]
     if cases and not tried:
         raise next(r for r in answers.values() if r is not None)
     forward, backward = _pair(op, kernel)

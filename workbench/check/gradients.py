@@ -18,7 +18,13 @@ from .float64 import NO_MEMORY, Limits, TooMuchError, float64
 
 
 def expected_gradients(
-    reference: Callable | None, schema: Schema, case: Case, *, device: str = "cpu", limit_s: float = LIMIT_S
+    reference: Callable | None,
+    schema: Schema,
+    case: Case,
+    *,
+    device: str = "cpu",
+    limit_s: float = LIMIT_S,
+    without: str = "",
 ) -> Expected:
     """The gradients of the floating tensor arguments, `grad_x` or `grad_params[0]`, and the cotangents they are for.
 
@@ -27,7 +33,8 @@ def expected_gradients(
     'agree'
 
     Integer outputs and those that the reference detaches get no cotangent; arguments made with `grad=False` no
-    gradient. For a mutating op the outputs are its mutated arguments.
+    gradient. For a mutating op the outputs are its mutated arguments. `without` names a result whose gradient is
+    undefined this time.
     """
     start = time.perf_counter()
     if reference is None:
@@ -41,7 +48,8 @@ def expected_gradients(
     try:
         with seeded(device), Limits(limit_s):
             results, moving = _forward(run, schema, inputs, case.constant)
-            cotangents = {n: _cotangent(r, i) for i, (n, r) in enumerate(results.items()) if r.requires_grad}
+            found = enumerate(results.items())
+            cotangents = {n: _cotangent(r, i) for i, (n, r) in found if r.requires_grad and n != without}
             values = _backward(results, moving, cotangents)
         wide = fresh(case.bound(schema), dtypes=torch.float64, device=device)
         with seeded(device), float64(lowest(inputs), limit_s):
