@@ -54,13 +54,13 @@ def test_what_is_saved_is_seen_by_backward_alone():
     assert [line for line in lines if not line.startswith("#line")] == [
         "namespace wb_cell {",
         "static auto call(Tensor& x) { return wb::results<Tensor, Tensor>(::norm(x)); }",
-        "static auto entry(Tensor x) { if (wb::ask(x)) { return wb::pick<0, 1>("
-        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0, 1>(wb_cell::call(x)); }',
-        "static auto seen(Tensor x) { if (wb::ask(x)) { return wb::pick<0>("
-        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0>(wb_cell::call(x)); }',
+        ("static auto entry(Tensor x) { if (wb::ask(x)) { return wb::pick<0, 1>("
+        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0, 1>(wb_cell::call(x)); }'),
+        ("static auto seen(Tensor x) { if (wb::ask(x)) { return wb::pick<0>("
+        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0>(wb_cell::call(x)); }'),
         "}  // namespace wb_cell",
-        'WB_MODULE("lab", "CPU", m.impl("norm", TORCH_BOX(&wb_cell::seen)); '
-        'm.impl("norm_forward", TORCH_BOX(&wb_cell::entry));)',
+        ('WB_MODULE("lab", "CPU", m.impl("norm", TORCH_BOX(&wb_cell::seen)); '
+        'm.impl("norm_forward", TORCH_BOX(&wb_cell::entry));)'),
     ]
 
 
@@ -131,8 +131,8 @@ def test_a_thunk_takes_its_values_from_the_launcher():
         '#line 4 "cell [3]"',
         "WB_EXPORT int wb_call(const wb_value* v) {",
         '#line 4 "cell [3]"',
-        "  ::norm(wb::borrow(v[0].p), wb::borrow_optional(v[1].p), (Tensor&)(const Tensor&)wb::borrow(v[4].p), "
-        'wb::narrow<float>(v[3].f, "lab::norm: eps", "float epsilon"), wb::narrow<int>(v[2].i, "lab::norm: n", "int n"));',
+        ("  ::norm(wb::borrow(v[0].p), wb::borrow_optional(v[1].p), (Tensor&)(const Tensor&)wb::borrow(v[4].p), "
+        'wb::narrow<float>(v[3].f, "lab::norm: eps", "float epsilon"), wb::narrow<int>(v[2].i, "lab::norm: n", "int n"));'),
         "  return 0;",
         "}",
     ]
@@ -219,8 +219,8 @@ def test_what_no_conversion_exists_for(argument, parameter, message):
         ("lab::f(Tensor x) -> (Tensor, float)", "std::tuple<Tensor, Tensor> f(Tensor x) { return {}; }",
          "f returns a Tensor as out1, which is a double in the schema", 2),
         ("lab::f(Tensor x) -> Tensor", "template <typename T>\nTensor f(Tensor x) { return x; }",
-         "f is a template, which nothing calls by itself: write a function that looks at scalar_type(), and name that one "
-         "with --entry", 3),
+         ("f is a template, which nothing calls by itself: write a function that looks at scalar_type(), and name that one "
+         "with --entry"), 3),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_told_on_its_line(schema, cell, message, line):

@@ -17,7 +17,7 @@ def chosen(text: str) -> Tier:
 
 def test_pointers_are_raw():
     assert chosen(RAW) == Tier("raw")
-    assert chosen("#include <cmath>\n#include <vector>\n#include \"mine.h\"\n" + RAW) == Tier("raw")
+    assert chosen('#include <cmath>\n#include <vector>\n#include "mine.h"\n' + RAW) == Tier("raw")
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_the_reason_names_the_function():
         ("at::Tensor f(at::Tensor x) { return x; }", "at::Tensor in the text"),
         (HOST + "void g() { c10::InferenceMode guard; }", "c10::InferenceMode in the text"),
         ("#include <torch/extension.h>\n" + HOST, "#include <torch/extension.h>"),
-        ("#  include \"ATen/ATen.h\"\n" + HOST, '# include "ATen/ATen.h"'),
+        ('#  include "ATen/ATen.h"\n' + HOST, '# include "ATen/ATen.h"'),
         ("#include <c10/util/Half.h>\n" + RAW, "#include <c10/util/Half.h>"),
         ("#include <pybind11/pybind11.h>\n" + RAW, "#include <pybind11/pybind11.h>"),
         (RAW + "TORCH_LIBRARY(lab, m) {}", "a TORCH_LIBRARY block"),
         (RAW + "TORCH_LIBRARY_IMPL (lab, CPU, m) {}", "a TORCH_LIBRARY block"),
         (RAW + "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}", "a PYBIND11_MODULE block"),
-        ("void f() { AT_DISPATCH_FLOATING_TYPES(t, \"f\", [&] {}); }", "AT_DISPATCH_FLOATING_TYPES in the text"),
+        ('void f() { AT_DISPATCH_FLOATING_TYPES(t, "f", [&] {}); }', "AT_DISPATCH_FLOATING_TYPES in the text"),
         ("using namespace torch;\n" + HOST, "using namespace torch in the text"),
     ],
 )
@@ -98,6 +98,6 @@ def test_names_that_only_look_alike():
 
 
 def test_everything_that_a_faster_tier_would_not_take():
-    text = '#include <torch/extension.h>\n// at::empty\nat::Tensor f(at::Tensor x) { return at::relu(x); }\nTORCH_LIBRARY(lab, m) {}\n'
+    text = "#include <torch/extension.h>\n// at::empty\nat::Tensor f(at::Tensor x) { return at::relu(x); }\nTORCH_LIBRARY(lab, m) {}\n"
     assert full_only(Source(text, "cpp")) == ("<torch/extension.h>", "at::Tensor", "at::relu", "TORCH_LIBRARY")
     assert full_only(Source(HOST, "cpp")) == ()

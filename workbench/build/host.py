@@ -1,4 +1,4 @@
-"""A host cell as the C++ text that its compiler sees: the user's functions on `Tensor`, and a wrapper for each. Pure text.
+"""A host cell as the C++ text that its compiler sees: the user's functions on `Tensor`, and a wrapper. Pure text.
 
 The wrapper takes the schema's types, converts them to those of the user's signature with range checks, and is
 registered with torch by the library's own `wb_register`. A void function whose outputs are made by directives gets a
@@ -34,7 +34,9 @@ def bound(function: Function, declaration: Declaration) -> list[tuple[Parameter,
     for p in function.parameters:
         name = declaration.aliases.get(p.name, p.name)
         if not name:
-            raise SchemaError(f"{function.name}: the parameter '{p.spelled}' has no name, and binding is by name", line=p.line)
+            raise SchemaError(
+                f"{function.name}: the parameter '{p.spelled}' has no name, and binding is by name", line=p.line
+            )
         if name not in known:
             near = difflib.get_close_matches(p.name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"the arguments are {', '.join(known)}"
@@ -69,7 +71,8 @@ def render(
     made, count = _gradients(schema, function, call, gradients) if backward else _results(schema, function, call)
     shown = count if backward else len(schema.outputs)
     lists = any(a.is_tensor_list for a in schema.tensors) if backward else set(schema.output_types) != {"Tensor"}
-    layout = "" if lists or not schema.tensors else f"wb_layout::{schema.namespace}__{name or schema.name}{'_backward' * backward}"
+    asked = f"wb_layout::{schema.namespace}__{name or schema.name}{'_backward' * backward}"
+    layout = asked if schema.tensors and not lists else ""  # the layout op makes single tensors alone
     given, parameters = ", ".join(types), ", ".join(f"{t} {n}" for n, t in types.items())
     settled = "".join(_settled(source, schema, declaration, names, layout))
     slow = f'wb::slowly<{str(reads_no_strides(source)).lower()}, {_places(shown)}>(wb_cell::call, "{layout}", {given})'
@@ -90,14 +93,16 @@ def render(
 def _settled(
     source: Source, schema: Schema, declaration: Declaration, names: Mapping[str, str], layout: str
 ) -> Iterator[str]:
-    """What `entry` does to arguments that are not contiguous, where the call that asks for strides does not see to it."""
+    """What `entry` does to arguments that are not contiguous, where no call that asks for strides sees to it."""
     safe, own = reads_no_strides(source), {a.name for a in schema.arguments}
     for a in declaration.arguments:
         if a.type not in ("Tensor", "Tensor?", "Tensor[]", "Tensor?[]"):
             continue
         if safe and a.mutated:
             yield f'wb::refuse_strided({names[a.name]}, "{schema.qualname}: {a.name}"); '
-        elif (safe and not layout) or (declaration.entry == "backward" and a.name.startswith("grad_") and a.name not in own):
+        elif (safe and not layout) or (
+            declaration.entry == "backward" and a.name.startswith("grad_") and a.name not in own
+        ):
             yield f"wb::make_contiguous({names[a.name]}); "
 
 
@@ -110,7 +115,9 @@ def reads_no_strides(source: Source) -> bool:
 def _results(schema: Schema, function: Function, call: str) -> tuple[str, int]:
     """The body of a forward's `call`, and how many results it gives, those included that are saved."""
     names = (*schema.outputs, *schema.saves)
-    wanted = [native_type(Argument(n, t), function.line) for n, t in zip(schema.outputs, schema.output_types, strict=True)]
+    wanted = [
+        native_type(Argument(n, t), function.line) for n, t in zip(schema.outputs, schema.output_types, strict=True)
+    ]
     wanted += ["Tensor"] * len(schema.saves)
     got = result_types(function)
     if len(got) != len(wanted):
@@ -123,7 +130,8 @@ def _results(schema: Schema, function: Function, call: str) -> tuple[str, int]:
         numbers = next((allowed for own, allowed in NUMBERS.values() if own == native), set())
         if given_type not in (native, "auto") and given_type not in numbers:
             raise SchemaError(
-                f"{function.name} returns a {given_type} as {name}, which is a {native} in the schema", line=function.line
+                f"{function.name} returns a {given_type} as {name}, which is a {native} in the schema",
+                line=function.line,
             )
     return (f"return wb::results<{', '.join(wanted)}>({call});" if wanted else f"{call};"), len(wanted)
 
@@ -132,11 +140,13 @@ def _gradients(schema: Schema, function: Function, call: str, gradients: Sequenc
     """The body of a backward's `call`: one gradient for each tensor argument, in order."""
     got = result_types(function)
     if not gradients:
-        raise SchemaError(f"{schema.qualname} takes no floating-point tensor, so that there is no gradient", line=function.line)
+        raise SchemaError(
+            f"{schema.qualname} takes no floating-point tensor, so that there is no gradient", line=function.line
+        )
     if len(got) != len(gradients):
         raise SchemaError(
-            f"{function.name} returns {function.returns}, {len(got)} gradients; the floating-point tensor arguments are "
-            f"{', '.join(gradients)}: return one for each, std::nullopt where there is none",
+            f"{function.name} returns {function.returns}, {len(got)} gradients; the floating-point tensor arguments "
+            f"are {', '.join(gradients)}: return one for each, std::nullopt where there is none",
             line=function.line,
         )
     single = "wb_got" if not re.match(r"std::(tuple|pair)<", plain(function.returns)) else ""
@@ -159,22 +169,28 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
         if name not in slots:
             near = difflib.get_close_matches(p.name, slots, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise SchemaError(f"{function.name}: the parameter {p.name!r} binds to no argument and no directive{hint}", line=p.line)
+            raise SchemaError(
+                f"{function.name}: the parameter {p.name!r} binds to no argument and no directive{hint}", line=p.line
+            )
         passed.append(from_slot(p, f"v[{slots[name]}]", declaration, name))
-    return _around(source, function, [
-        "WB_EXPORT int wb_call(const wb_value* v) {",
-        _line(function.line, source.file),
-        f"  {_name(function)}({', '.join(passed)});",
-        "  return 0;",
-        "}",
-    ])
+    return _around(
+        source,
+        function,
+        [
+            "WB_EXPORT int wb_call(const wb_value* v) {",
+            _line(function.line, source.file),
+            f"  {_name(function)}({', '.join(passed)});",
+            "  return 0;",
+            "}",
+        ],
+    )
 
 
 def _around(source: Source, function: Function, lines: Sequence[str]) -> str:
     if function.templates:
         raise SchemaError(
-            f"{function.name} is a template, which nothing calls by itself: write a function that looks at scalar_type(), "
-            "and name that one with --entry",
+            f"{function.name} is a template, which nothing calls by itself: write a function that looks at "
+            "scalar_type(), and name that one with --entry",
             line=function.line,
         )
     text = source.text if source.text.endswith("\n") else source.text + "\n"

@@ -28,14 +28,16 @@ TYPES = {
 }
 # Numbers: the type that torch hands over, and those that a signature may take it as.
 NUMBERS = {
-    "int": ("int64_t", {"int", "long", "long int", "long long", "long long int", "short", "int8_t", "int16_t", "int32_t",
-                        "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t", "ptrdiff_t", "unsigned",
-                        "unsigned int", "unsigned long", "unsigned long long", "unsigned short", "char", "signed char",
-                        "unsigned char"}),
+    "int": ("int64_t", {"int", "long", "long int", "long long", "long long int", "short", "int8_t", "int16_t",
+                        "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t", "ptrdiff_t",
+                        "unsigned", "unsigned int", "unsigned long", "unsigned long long", "unsigned short", "char",
+                        "signed char", "unsigned char"}),
     "float": ("double", {"float", "double"}),
     "bool": ("bool", {"bool"}),
 }  # fmt: skip
-_NAMESPACES = re.compile(r"\btorch::(?:stable|headeronly)::(?=(?:Tensor|Device|ScalarType)\b)|\bstd::(?=(?:u?int\d+|size|ptrdiff)_t\b)")
+_NAMESPACES = re.compile(
+    r"\btorch::(?:stable|headeronly)::(?=(?:Tensor|Device|ScalarType)\b)|\bstd::(?=(?:u?int\d+|size|ptrdiff)_t\b)"
+)
 
 
 def native_type(argument: Argument, line: int = 0) -> str:
@@ -81,7 +83,9 @@ def from_slot(p: Parameter, slot: str, declaration: Declaration, name: str) -> s
     place = f'"{declaration.schema.qualname}: {name}", "{_quoted(p.spelled)}"'
     optional = any(a.name == name and a.optional for a in declaration.arguments)
     if p.pointer:
-        raise SchemaError(f"'{p.spelled}' is a pointer beside a Tensor; take the Tensor and ask it for its data", line=p.line)
+        raise SchemaError(
+            f"'{p.spelled}' is a pointer beside a Tensor; take the Tensor and ask it for its data", line=p.line
+        )
     if kind == "tensor":
         if wanted == "Tensor":
             lent = f"wb::borrow_given({slot}.p, {place})" if optional else f"wb::borrow({slot}.p)"

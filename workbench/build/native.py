@@ -86,7 +86,8 @@ def descriptor(
     >>> launcher.install(descriptor(declaration, [Instance(dtypes, build.path, body)], layout=False))
 
     `layout`: ask `wb_layout::...` for the strides of outputs at every call, not only when an argument is not
-    contiguous. `handles`: the functions take tensors, not pointers: 1 as they come, 2 contiguous ones. `tuned` are values of tuned names other than the first. BuildError if a library cannot be loaded.
+    contiguous. `handles`: the functions take tensors, not pointers: 1 as they come, 2 contiguous ones. `tuned` are
+    values of tuned names other than the first. BuildError if a library cannot be loaded.
     """
     kept: list[object] = []
     table = (_Instance * max(1, len(instances)))()
@@ -99,7 +100,8 @@ def descriptor(
     texts = (_Text * max(1, len(declaration.statements)))()
     for row, statement in zip(texts, declaration.statements, strict=False):
         row.text, row.line = statement_text(statement).encode(), statement.line
-    whole = _Descriptor(int(layout), int(handles), len(instances), table, len(declaration.functions), literals, tunes, texts)
+    count = len(declaration.functions)
+    whole = _Descriptor(int(layout), int(handles), len(instances), table, count, literals, tunes, texts)
     return Descriptor(ctypes.addressof(whole), (whole, table, literals, tunes, texts, *kept))
 
 

@@ -94,11 +94,12 @@ class HostKernel(Kernel):
         saves = self.schema.saves if self.slot == "forward" else ()
         for s in self.declaration.statements:
             if isinstance(s, Require | Tune):
-                raise SchemaError("a function on Tensor checks with STD_TORCH_CHECK; 'require' and 'tune' are for raw cells",
-                                  line=s.line)  # fmt: skip
+                said = "a function on Tensor checks with STD_TORCH_CHECK; 'require' and 'tune' are for raw cells"
+                raise SchemaError(said, line=s.line)
             if isinstance(s, Allocate) and s.name not in saves:
                 raise SchemaError(
-                    f"{self.function.name} returns its results, so no directive makes {s.name}; return void, or leave it out",
+                    f"{self.function.name} returns its results, so no directive makes {s.name}; "
+                    "return void, or leave it out",
                     line=s.line,
                 )
         missing = [n for n in saves if n not in self.declaration.saved]
@@ -171,7 +172,12 @@ class HostKernel(Kernel):
         if self._launched:
             return host.thunk(self.source, self.declaration, self.function)
         return host.render(
-            self.source, self.schema, self.declaration, self.function, gradients=self._floating, name=self.native_schema.name
+            self.source,
+            self.schema,
+            self.declaration,
+            self.function,
+            gradients=self._floating,
+            name=self.native_schema.name,
         )
 
     def _gradients(self) -> tuple[str, ...] | None:
@@ -199,7 +205,9 @@ class HostKernel(Kernel):
     def launch(self) -> object:
         if not self._launched:
             return Module(self._build.path, self.layout)
-        return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=self._handles)
+        return Launch(
+            self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=self._handles
+        )
 
     @property
     def _handles(self) -> int:
@@ -262,4 +270,6 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
             f"which function is {schema.name}? The cell has {', '.join(f.name for f in named)}; {cure}",
             line=named[1].line, file=source.file,
         )  # fmt: skip
-    raise SchemaError(f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file)
+    raise SchemaError(
+        f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file
+    )

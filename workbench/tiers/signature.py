@@ -46,8 +46,11 @@ def schema_type(parameter: Parameter) -> str:
     if optional and (inside := _LISTS.fullmatch(optional[1])) and inside[1] in TYPES:
         if inside[1] != "Tensor":
             return f"{TYPES[inside[1]]}[]?"
-        raise SchemaError(f"'{parameter.spelled}': an optional list of tensors has no schema; take a list, and pass an empty one for None",
-                          line=parameter.line)  # fmt: skip
+        raise SchemaError(
+            f"'{parameter.spelled}': an optional list of tensors has no schema; take a list, "
+            "and pass an empty one for None",
+            line=parameter.line,
+        )
     if lists and (inside := _OPTIONAL.fullmatch(lists[1])) and inside[1] == "Tensor":
         return "Tensor?[]"
     if lists and lists[1] in TYPES:
@@ -55,10 +58,17 @@ def schema_type(parameter: Parameter) -> str:
     if wanted in TYPES:
         return TYPES[wanted]
     numbers = ("Scalar", "half", "Half", "BFloat16", "bfloat16", "_Float16", "complex<float>", "complex<double>")
-    cure = "write double" if wanted in numbers else (
-        "use Tensor, double, int64_t, bool, std::string, ScalarType, Device, or std::vector and std::optional of these"
+    cure = (
+        "write double"
+        if wanted in numbers
+        else (
+            "use Tensor, double, int64_t, bool, std::string, ScalarType, Device, or std::vector and std::optional of "
+            "these"
+        )
     )
-    raise SchemaError(f"the parameter '{parameter.spelled}' is a {wanted}, which no schema can say: {cure}", line=parameter.line)
+    raise SchemaError(
+        f"the parameter '{parameter.spelled}' is a {wanted}, which no schema can say: {cure}", line=parameter.line
+    )
 
 
 def infer(function: Function, qualname: str, declared: Sequence[str] = ()) -> Schema:
@@ -79,7 +89,9 @@ def infer(function: Function, qualname: str, declared: Sequence[str] = ()) -> Sc
         if not p.name:
             raise SchemaError(f"the parameter '{p.spelled}' has no name, and binding is by name", line=p.line)
         if p.pointer:
-            raise SchemaError(f"the parameter '{p.spelled}' is a pointer, which no schema can say; take a Tensor", line=p.line)
+            raise SchemaError(
+                f"the parameter '{p.spelled}' is a pointer, which no schema can say; take a Tensor", line=p.line
+            )
         spelled = schema_type(p)
         mutated = void and spelled.startswith("Tensor") and "&" in p.spelled and not p.const
         arguments.append(Argument(p.name, spelled, default(p.default, spelled), mutated=mutated))
@@ -99,7 +111,7 @@ def infer(function: Function, qualname: str, declared: Sequence[str] = ()) -> Sc
 
 
 def default(text: str, spelled: str) -> object:
-    """A C++ default as the schema's value: `1e-6f` is 0.000001, `std::nullopt` None; NO_DEFAULT for what is no constant."""
+    """A C++ default as the schema's value: `1e-6f` is 1e-06, `std::nullopt` None, what is no constant NO_DEFAULT."""
     word, single = text.strip(), spelled.removesuffix("?")
     if spelled.endswith("?") and word in ("std::nullopt", "c10::nullopt", "at::nullopt", "{}"):
         return None
@@ -135,5 +147,8 @@ def _results(function: Function) -> tuple[str, ...]:
         elif TYPES.get(word) in ("SymInt", "float", "bool"):
             found.append(TYPES[word])
         else:
-            raise SchemaError(f"{function.name} returns {function.returns}; an op returns Tensors, lists of them and numbers", line=function.line)
+            raise SchemaError(
+                f"{function.name} returns {function.returns}; an op returns Tensors, lists of them and numbers",
+                line=function.line,
+            )
     return tuple(found)
