@@ -505,3 +505,19 @@ def test_a_backward_is_tried_with_each_incoming_gradient_undefined(namespace):
     x = torch.randn(5, 3, requires_grad=True)
     (grad,) = torch.autograd.grad(two(x)[1].sum(), x)
     assert grad.equal(torch.full((5, 3), 3.0))
+
+
+def test_an_op_born_of_a_cell_follows_its_signature(namespace):
+    loop = "{ for (int64_t i = 0; i < n; ++i) out[i] = K * x[i]; }"
+    head = "//! n = x.numel()\n//! out = empty_like(x)\n"
+    op = wb.cpp(f"{namespace}::grow", head + "void grow(const float* x, float* out, int64_t n) " + loop.replace("K", "2"))
+    x = torch.randn(5, 3)
+    assert op(x).equal(2 * x)
+    broken = head + "void grow(const float* x, float* out, int64_t n, double k) " + loop.replace("K", "kk")
+    with pytest.raises(wb.BuildError):
+        wb.cpp(op, broken)
+    assert op(x).equal(2 * x)
+    again = wb.cpp(op, broken.replace("kk", "k"))
+    assert again is op
+    assert str(op.schema) == f"{namespace}::grow(Tensor x, float k) -> Tensor"
+    assert op(x, 3.0).equal(3 * x)

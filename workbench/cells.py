@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
+
 from . import adopt, blocks, files, install, tiers, verdict
 from .adopted_ops import Ops, handed
 from .define import define, find, forget
@@ -74,7 +76,7 @@ def run(
             files.write(files.place(file, text.path), text.text, target if isinstance(target, str) else qualname)
         names = _case_names(cases)
         with install.keeping(op, slot):
-            made = op if op is not None else _new(text, qualname, slot, entry)
+            made = _new(text, qualname, slot, entry) if op is None else _reborn(op, text, slot, entry)
             line = _build(made, text, slot, force, names, entry, is_new=op is None)
             if line.installed and slot == "forward" and tiers.has_backward(text):
                 line = _build(made, text, "backward", force, names, "")
@@ -147,7 +149,19 @@ def _new(text: Source, qualname: str, slot: str, entry: str) -> Op:
     """An op for a name that none bears, its schema read from the function's signature."""
     if slot != "forward":
         raise SchemaError(f"there is no op {qualname} whose {slot} this could be; define it with wb.op first")
-    return define(Definition(tiers.infer_schema(text, qualname, entry)))
+    return define(Definition(tiers.infer_schema(text, qualname, entry), born_of_a_cell=True))
+
+
+def _reborn(op: Op, text: Source, slot: str, entry: str) -> Op:
+    """An op whose schema came from a cell takes another one from the cell's new signature, once that compiles."""
+    if slot != "forward" or not op.definition.born_of_a_cell or op.reference is not None:
+        return op
+    schema = tiers.infer_schema(text, op.qualname, entry)
+    if str(schema) == str(op.schema):
+        return op
+    kernel = tiers.kernel(text, schema, slot, function=entry)
+    kernel.build([{a.name: torch.float32 for a in schema.arguments if a.is_tensor}])
+    return define(Definition(schema, born_of_a_cell=True))
 
 
 def _case_names(cases: str | list[str] | None) -> list[str] | None:

@@ -301,6 +301,7 @@ class Op:
         self.__doc__ = self.doc or None
         self.__signature__ = self.schema.signature
         self.definition.forward_is_kernel = lambda device: ("forward", device) in self._slots
+        self.definition.backward_is_kernel = lambda device: ("backward", device) in self._slots
         self.definition.on_call = self.learn_case
         self.registration.forget_traces()
         if not self._versions:

@@ -34,6 +34,7 @@ class Definition:
     saved_fake: Callable | None = None
     forward_is_kernel: Callable[[str], bool] = lambda device: False
     backward_is_kernel: Callable[[str], bool] = lambda device: False
+    born_of_a_cell: bool = False  # the schema was read from a kernel's signature
     is_random: bool = False  # its reference was seen to draw from torch's generator
     gradient_flags: tuple[bool, ...] | None = None  # which outputs of the reference take a gradient
     on_call: Callable[[tuple, dict], None] = lambda args, kwargs: None  # told what the reference is called with
