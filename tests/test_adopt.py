@@ -335,6 +335,16 @@ def made(*, name="n", blocks=(), names=(), module="", file="cell [1]"):
             {"blocks": [("def", "a", "")], "names": ["a::f"]},
             True,
         ),
+        (
+            {"blocks": [("fragment", "a", "")], "names": ["a::f", "a::g"]},
+            {"blocks": [("fragment", "a", "")], "names": ["a::g"]},
+            True,
+        ),
+        (
+            {"blocks": [("def", "a", "")], "names": ["a::f", "a::g"]},
+            {"blocks": [("fragment", "a", "")], "names": ["a::g"]},
+            False,
+        ),
         ({"blocks": [("impl", "a", "CPU")]}, {"blocks": [("impl", "a", "CPU"), ("impl", "a", "Meta")]}, True),
         ({"blocks": [("impl", "a", "CPU")]}, {"blocks": [("impl", "a", "Meta")]}, False),
         ({"module": "m"}, {"module": "m", "blocks": [("def", "m", "")]}, True),

@@ -176,7 +176,7 @@ def test_a_python_module_of_three_functions():
     again = wb.cpp(None, MODULE.replace("return x * factor;", "return x * factor + 1;").replace("++n;", "n += 10;"))
     assert torch.equal(found.scale(X), 2 * X + 1) and again.Counter().step() == 10 and old.step() == 3
     with pytest.raises(wb.SchemaError, match="is defined by"):
-        wb.cpp(None, 'TORCH_LIBRARY_FRAGMENT(pasted_other, m) {\n  m.def("pasted_module::scale(Tensor x) -> Tensor");\n}')
+        wb.cpp(None, 'TORCH_LIBRARY_FRAGMENT(pasted_module, m) {\n  m.def("scale(Tensor x) -> Tensor");\n}')
 
     renamed = wb.cpp(None, MODULE.replace("pasted_module", "pasted_renamed"))
     assert torch.equal(renamed.scale(X), 2 * X) and torch.equal(found.scale(X), 2 * X + 1)

@@ -17,6 +17,7 @@ import torch
 from . import blocks, edit_times, examine, extensions, pulled, schema, switch, verdict
 from . import source as sources_
 from .build import extension, includes, reload, wrappers
+from .build.result import Build
 from .define import ops
 from .errors import BuildError, SchemaError, TrialError, WorkbenchError
 from .extensions import Defined, Extension, Made
@@ -30,6 +31,7 @@ from .trial.probe import TOLD, Probe
 from .version import Version
 
 LIMIT_S = 20.0  # for loading, in the worker
+NOTHING = Build("", "", "full", 0.0, False)
 _probes: dict[Probe, dict] = {}
 
 
@@ -57,7 +59,10 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     """
     started = time.perf_counter()
     headers = extension.headers_of(wanted.sources, **(wanted.options or {}))
-    made = replace(_probed(*_built(wanted)), headers=headers)
+    planned, after = _planned(wanted)
+    mine = extensions.former(wanted.name, planned)
+    extensions.refuse_taken(planned, mine, ())
+    made = replace(_probed(replace(planned, build=_built(wanted, planned, after)), mine), headers=headers)
     mine = extensions.former(wanted.name, made)
     again = mine.made is not None
     changed = verdict.rebuilt(includes.changed(mine.made.headers, headers), made.build.cached) if again else ()
@@ -97,22 +102,31 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
 # ---------------------------------------------------------------- build
 
 
-def _built(wanted: Wanted) -> tuple[Wanted, blocks.Text, object, dict[str, str]]:
+def _planned(wanted: Wanted) -> tuple[Made, str]:
+    """What the text says that it defines, before it is built; and the text to put behind it."""
     text = blocks.read(wanted.sources, wanted.name)
     name = _name(wanted, text)
     text = blocks.read(wanted.sources, name)
     made, plain, after = _functions(wanted, text, name)
+    first = wanted.sources[0]
     if not text.blocks and not made and not plain:
         raise SchemaError(
             "nothing here says what it defines: name the op after the magic, or write a TORCH_LIBRARY or "
-            "PYBIND11_MODULE block", line=wanted.sources[0].first_line, file=wanted.sources[0].file,
+            "PYBIND11_MODULE block", line=first.first_line, file=first.file,
         )  # fmt: skip
-    python = text.module or plain
-    built = extension.build(
-        wanted.sources, name=name, macros=reload.MACROS_PYTHON if python else reload.MACROS,
-        after="\n".join([*after, wrappers.render(made), reload.EXPORTS]), **(wanted.options or {}),
-    )  # fmt: skip
-    return replace(wanted, name=name), text, built, plain
+    lines = text.lines | {schema_.qualname: function.line for schema_, function in made}
+    names = tuple(Defined(n, n, (), line, first.file, None) for n, line in lines.items())
+    module = text.module or (name if plain else "")
+    # The functions of a module or of `functions` get blocks of their own.
+    generated = tuple(reload.Block("def", name, "", 0) for _ in made[:1])
+    found = (*(b for b in text.blocks if b.kind != "pybind"), *generated)
+    planned = Made(name, wanted.sources, NOTHING, text, found, names, module, plain)
+    return planned, "\n".join([*after, wrappers.render(made), reload.EXPORTS])
+
+
+def _built(wanted: Wanted, planned: Made, after: str) -> Build:
+    macros = reload.MACROS_PYTHON if planned.module else reload.MACROS
+    return extension.build(wanted.sources, name=planned.name, macros=macros, after=after, **(wanted.options or {}))
 
 
 def _name(wanted: Wanted, text: blocks.Text) -> str:
@@ -144,16 +158,14 @@ def _functions(wanted: Wanted, text: blocks.Text, name: str) -> tuple[list, dict
 # ---------------------------------------------------------------- load in the worker
 
 
-def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, str]) -> Made:
+def _probed(planned: Made, mine: Extension) -> Made:
     """What the build defines, as the worker found after loading it. TrialError when that ended badly."""
-    spaces = frozenset(text.spaces) | {wanted.name}
-    module = text.module or (wanted.name if plain else "")
-    early = Made(wanted.name, wanted.sources, built, text, text.blocks, (), module)
-    others = extensions.beside(spaces, extensions.former(wanted.name, early))
-    first = wanted.sources[0]
-    told = _told(Probe(built.path, others, module), wanted.name, first.file)
+    others = extensions.beside(planned.spaces, mine)
+    text, plain = planned.text, planned.plain
+    first = planned.sources[0]
+    told = _told(Probe(planned.build.path, others, planned.module), planned.name, first.file)
     # The object came from an earlier cell with the same text, maybe: then its name of the file is that cell's.
-    files = {source.file for source in wanted.sources}
+    files = {source.file for source in planned.sources}
     compiled = tuple(reload.Block(**b) for b in told["blocks"])
     compiled = tuple(b if b.file in files else replace(b, file=first.file) for b in compiled)
     for b in compiled:
@@ -168,7 +180,7 @@ def _probed(wanted: Wanted, text: blocks.Text, built: object, plain: dict[str, s
         for f, kind in told["functions"].items()
         if f not in ops_made
     }
-    return replace(early, blocks=compiled, names=names, plain=plain)
+    return replace(planned, blocks=compiled, names=names, plain=plain)
 
 
 def _told(probe: Probe, name: str, file: str) -> dict:

@@ -108,9 +108,9 @@ def former(name: str, made: Made) -> Extension:
 
     A cell has no name that lasts: its number changes with every run. So a re-run is recognised by what it says. In
     this order: a name that was given (`wb.load_inline`), the files, the name of a Python module, a namespace that both
-    define with TORCH_LIBRARY (torch allows one block of it), an op that both define, and, for a text without
-    definitions, a block for the same namespace and key. Fragments of one namespace are extensions of their own until
-    they define the same op.
+    define with TORCH_LIBRARY (torch allows one block of it), more than half of the former's ops (between fragments: a
+    single one), and, for a text without definitions, a block for the same namespace and key. So fragments of one
+    namespace are extensions of their own, and one that defines a single op of a whole library is refused.
     """
     whole = {b.namespace for b in made.blocks if b.kind == "def"}
     names = {d.name for d in made.names}
@@ -119,12 +119,15 @@ def former(name: str, made: Made) -> Extension:
     def wholes(e: Extension) -> set[str]:
         return {b.namespace for b in e.now.blocks if b.kind == "def"}
 
+    def shared(e: Extension) -> int:
+        return len(names & {d.name for d in e.now.names})
+
     rules = (
         lambda e: bool(name) and e.now.name == name,
         lambda e: bool(made.files) and e.now.files == made.files,
         lambda e: bool(made.module) and e.now.module == made.module,
         lambda e: bool(whole & wholes(e)),
-        lambda e: bool(names & {d.name for d in e.now.names}),
+        lambda e: shared(e) > (len(e.now.names) / 2 if whole or made.module or wholes(e) or e.now.module else 0),
         lambda e: not names and not e.now.names and bool(impls & {(b.namespace, b.key) for b in e.now.blocks}),
     )
     return next((e for rule in rules for e in live() if rule(e)), None) or Extension()
