@@ -123,3 +123,29 @@ def test_three_hundred_edits_cost_no_more_at_the_end():
     assert scale(torch.zeros(1)).item() == pytest.approx(329e-12, rel=1e-3)
     assert grown <= 60, f"{grown:.0f} MB more after 300 edits"
     assert last <= 1.2 * first, f"{first * 1e3:.0f} ms at first, {last * 1e3:.0f} ms at the end"
+
+
+def test_a_rerun_of_the_ops_cell_judges_by_the_comparison_that_follows_it(namespace):
+    def cell():
+        @wb.op(f"{namespace}::signs")
+        def signs(x: Tensor) -> Tensor:
+            return x * 2
+
+        @signs.compare  # any sign is right
+        def _(x, out):
+            return out.abs()
+
+        @signs.cases
+        def _(t):
+            yield t(4, 8)
+
+        return signs
+
+    op = cell()
+    wb.cpp(op, "//! n = x.numel()\n//! out = empty_like(x)\nvoid signs(const float* x, float* out, int64_t n)"
+               " { for (int64_t i = 0; i < n; ++i) out[i] = -2 * x[i]; }")  # fmt: skip
+    again = cell()
+    assert again is op
+    assert again.runs().number == 1
+    x = torch.randn(3)
+    assert again(x).equal(-2 * x)

@@ -1,29 +1,25 @@
 """`Op`: a live operator, the only object that changes.
 
-An `Op` holds what belongs together: the reference, the cases, the versions of each slot, the names registered with
-torch. How a cell becomes a version is in `install`; how an op is checked is in `check`.
+What an op is, says and shows. How its slots and versions change is in `live`; how a cell becomes a version in
+`install`; how an op is checked in `check`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 
-from . import register, schema
-from .case import Case, learn, make
+from . import schema
+from .case import make
+from .live import Live
 from .report import Card, Check
-from .reference import Definition, flat
-from .schema import Schema
 from .version import Version
 
-LEARNT_AT_MOST = 8  # calls that an op without cases remembers the shapes of
 
-
-class Op:
+class Op(Live):
     """An operator of your own: call it, check it, replace a slot of it with a cell.
 
     >>> @wb.op("lab::scale")
@@ -38,38 +34,11 @@ class Op:
     refused ones too; number 0 is the reference) are there to be read.
     """
 
-    public_op: torch._ops.OpOverload
-    forward_op: torch._ops.OpOverload
-    backward_op: torch._ops.OpOverload | None = None
-
-    def __new__(cls, *_: object) -> Op:
+    def __new__(cls, *_: object) -> Op:  # noqa: PYI034  an instance of a subclass of its own
         # A class of its own for each op: its `__call__` is then the generated entry itself, with nothing in between.
         return object.__new__(type("Op", (Op,), {"__module__": __name__}))
 
-    def __init__(self, definition: Definition, registers: type[register.Registration] = register.Registration) -> None:
-        self.definition = definition
-        self._registers = registers
-        self.doc = ""
-        self._versions: list[Version] = []
-        self._slots: dict[tuple[str, str], Version] = {}
-        self._cases: tuple[Case, ...] | None = None
-        self._learnt: dict[tuple, Case] = {}
-        self.evidence: dict = {}  # what each case should give, while reference and cases stay
-        self.rough_inputs: tuple | None = None
-        self.last_check = None
-        self.last_line = None
-        self.notes: tuple[str, ...] = ()
-        self._register()
-
     # ------------------------------------------------------------ what it is
-
-    @property
-    def schema(self) -> Schema:
-        return self.definition.schema
-
-    @property
-    def name(self) -> str:
-        return self.schema.name
 
     @property
     def qualname(self) -> str:
@@ -218,11 +187,6 @@ class Op:
             return show.widget_of(describe.card(self), self._restored)
         return slots.restore(self, version if isinstance(version, int) else version.number)
 
-    def case_list(self, *, bench: bool = False) -> tuple[Case, ...]:
-        """The cases to judge by: the op's own, or what its calls so far looked like; `bench=True` for all."""
-        found = self._cases if self._cases is not None else tuple(self._learnt.values())
-        return found if bench else tuple(c for c in found if not c.bench)
-
     @property
     def has_cases(self) -> bool:
         return self._cases is not None
@@ -254,114 +218,3 @@ class Op:
 
     def __deepcopy__(self, memo: dict) -> Op:
         return self
-
-    # ------------------------------------------------------------ for the modules that change an op
-
-    def fill(self, key: tuple[str, str], version: Version) -> None:
-        self._slots[key] = version
-
-    def vacate(self, key: tuple[str, str]) -> None:
-        self._slots.pop(key, None)
-
-    def next_number(self) -> int:
-        return len(self._versions)
-
-    def record(self, version: Version) -> Version:
-        """Keep a new version under its number."""
-        version = replace(version, call=_caller(self))
-        self._versions.append(version)
-        return version
-
-    def update(self, version: Version) -> Version:
-        """The version of that number, known better now: judged again, timed."""
-        self._versions[version.number] = version
-        for key, held in self._slots.items():
-            if held.number == version.number:
-                self._slots[key] = version
-        return version
-
-    def changed(self) -> None:
-        """Something that compiled callers took from this op is another now."""
-        self.registration.forget_traces()
-
-    def learn_case(self, args: tuple, kwargs: dict) -> None:
-        """An op without cases remembers what it was called with: shapes and dtypes, no data."""
-        if self._cases is not None or len(self._learnt) >= LEARNT_AT_MOST:
-            return
-        tensors = flat([*args, *kwargs.values()])
-        key = tuple((t.shape, t.dtype) for t in tensors)
-        if key not in self._learnt and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
-            self._learnt[key] = learn(args, kwargs, self.schema)
-
-    # ------------------------------------------------------------ inside
-
-    def _register(self) -> None:
-        self.registration = self._registers(self, self.definition)
-        type(self).__call__ = register.entry(self.registration)
-        self.__doc__ = self.doc or None
-        self.__signature__ = self.schema.signature
-        self.definition.forward_is_kernel = lambda device: ("forward", device) in self._slots
-        self.definition.backward_is_kernel = lambda device: ("backward", device) in self._slots
-        self.definition.on_call = self.learn_case
-        self.registration.forget_traces()
-        if not self._versions:
-            self.record(Version(0, "forward", "", "python"))
-
-    def redefine(self, definition: Definition, doc: str) -> None:
-        """The op's own cell was run again: the same schema keeps the slots, another one starts afresh."""
-        self.doc = doc
-        self.__doc__ = doc or None
-        self.notes = ()
-        former = self.definition
-        if str(former.schema) == str(definition.schema) and former.schema.saves == definition.schema.saves:
-            for part in ("schema", "reference", "fake", "backward", "vmap", "compare", "gradient_flags", "is_random"):
-                setattr(former, part, getattr(definition, part))
-            self._learnt.clear()
-            self.changed()
-            self._judge_again()
-            return
-        for version in self._slots.values():
-            version.kernel.remove()
-        gone = tuple(f"v{v.number} ({s} {d}) was taken out: the schema changed" for (s, d), v in self._slots.items())
-        self._slots.clear()
-        self.registration.destroy()
-        self.definition = definition
-        self._cases, self._learnt = None, {}
-        self._forget_evidence()
-        self._register()
-        self._say(gone)
-
-    def registered_by(self, registers: type[register.Registration], definition: Definition) -> None:
-        """Somebody else defines its name from now on, maybe with another schema; the former registration is destroyed."""
-        if str(definition.schema) != str(self.schema):
-            self._cases, self._learnt = None, {}
-        self._registers, self.definition = registers, definition
-        self._slots.clear()
-        self._forget_evidence()
-        self._register()
-
-    def _forget_evidence(self) -> None:
-        self.evidence.clear()
-        self.rough_inputs = self.last_check = None
-
-    def _judge_again(self) -> None:
-        """The reference or the cases changed: kernels that now differ are taken out, and named."""
-        from . import install
-
-        self._forget_evidence()
-        if self._slots:
-            self._say(tuple(install.judge_again(self)))
-
-    def _say(self, notes: tuple[str, ...]) -> None:
-        self.notes = notes
-        for note in notes:
-            print(f"{self.name}: {note}")
-
-
-def _caller(op_: Op) -> Callable:
-    def call(version: Version, args: tuple, kwargs: dict) -> object:
-        from . import slots
-
-        return slots.call_version(op_, version, args, kwargs)
-
-    return call

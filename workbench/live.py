@@ -1,0 +1,170 @@
+"""The living half of an op: its slots, versions, cases and registration, and how they change.
+
+`op.Op` is the face that users see; what is here is for the modules that install, judge and take out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from . import register
+from .case import Case, learn
+from .reference import Definition, flat
+from .report import Check, Line
+from .schema import Schema
+from .version import Version
+
+LEARNT_AT_MOST = 8  # calls that an op without cases remembers the shapes of
+# What the op's own cell says again when it is run again. A comparison is kept until then: kernels are judged by it.
+SAID_AGAIN = ("schema", "reference", "fake", "backward", "vmap", "gradient_flags", "is_random")
+
+
+class Live:
+    """State that changes, and the few ways in which it may."""
+
+    public_op: torch._ops.OpOverload
+    forward_op: torch._ops.OpOverload
+    backward_op: torch._ops.OpOverload | None = None
+    registration: register.Registration
+
+    def __init__(self, definition: Definition, registers: type[register.Registration] = register.Registration) -> None:
+        self.definition = definition
+        self._registers = registers
+        self.doc = ""
+        self._versions: list[Version] = []
+        self._slots: dict[tuple[str, str], Version] = {}
+        self._cases: tuple[Case, ...] | None = None
+        self._learnt: dict[tuple, Case] = {}
+        self.evidence: dict = {}  # what each case should give, while reference and cases stay
+        self.rough_inputs: tuple | None = None
+        self.last_check: Check | None = None
+        self.last_line: Line | None = None
+        self.notes: tuple[str, ...] = ()
+        self._register()
+
+    @property
+    def schema(self) -> Schema:
+        return self.definition.schema
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+    def case_list(self, *, bench: bool = False) -> tuple[Case, ...]:
+        """The cases to judge by: the op's own, or what its calls so far looked like; `bench=True` for all."""
+        found = self._cases if self._cases is not None else tuple(self._learnt.values())
+        return found if bench else tuple(c for c in found if not c.bench)
+
+    # ------------------------------------------------------------ slots and versions
+
+    def fill(self, key: tuple[str, str], version: Version) -> None:
+        self._slots[key] = version
+
+    def vacate(self, key: tuple[str, str]) -> None:
+        self._slots.pop(key, None)
+
+    def next_number(self) -> int:
+        return len(self._versions)
+
+    def record(self, version: Version) -> Version:
+        """Keep a new version under its number."""
+        version = replace(version, call=_caller(self))
+        self._versions.append(version)
+        return version
+
+    def update(self, version: Version) -> Version:
+        """The version of that number, known better now: judged again, timed."""
+        self._versions[version.number] = version
+        for key, held in self._slots.items():
+            if held.number == version.number:
+                self._slots[key] = version
+        return version
+
+    def changed(self) -> None:
+        """Something that compiled callers took from this op is another now."""
+        self.registration.forget_traces()
+
+    def learn_case(self, args: tuple, kwargs: dict) -> None:
+        """An op without cases remembers what it was called with: shapes and dtypes, no data."""
+        if self._cases is not None or len(self._learnt) >= LEARNT_AT_MOST:
+            return
+        tensors = flat([*args, *kwargs.values()])
+        key = tuple((t.shape, t.dtype) for t in tensors)
+        if key not in self._learnt and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
+            self._learnt[key] = learn(args, kwargs, self.schema)
+
+    # ------------------------------------------------------------ inside
+
+    def _register(self) -> None:
+        self.registration = self._registers(self, self.definition)
+        type(self).__call__ = register.entry(self.registration)
+        self.__doc__ = self.doc or None
+        self.__signature__ = self.schema.signature
+        self.definition.forward_is_kernel = lambda device: ("forward", device) in self._slots
+        self.definition.backward_is_kernel = lambda device: ("backward", device) in self._slots
+        self.definition.on_call = self.learn_case
+        self.registration.forget_traces()
+        if not self._versions:
+            self.record(Version(0, "forward", "", "python"))
+
+    def redefine(self, definition: Definition, doc: str) -> None:
+        """The op's own cell was run again: the same schema keeps the slots, another one starts afresh."""
+        self.doc = doc
+        self.__doc__ = doc or None
+        self.notes = ()
+        former = self.definition
+        if str(former.schema) == str(definition.schema) and former.schema.saves == definition.schema.saves:
+            for part in SAID_AGAIN:
+                setattr(former, part, getattr(definition, part))
+            self._learnt.clear()
+            self.changed()
+            self._judge_again()
+            return
+        for version in self._slots.values():
+            version.kernel.remove()
+        gone = tuple(f"v{v.number} ({s} {d}) was taken out: the schema changed" for (s, d), v in self._slots.items())
+        self._slots.clear()
+        self.registration.destroy()
+        self.definition = definition
+        self._cases, self._learnt = None, {}
+        self._forget_evidence()
+        self._register()
+        self._say(gone)
+
+    def registered_by(self, registers: type[register.Registration], definition: Definition) -> None:
+        """Somebody else defines its name from now on; the former registration is destroyed already."""
+        if str(definition.schema) != str(self.schema):
+            self._cases, self._learnt = None, {}
+        self._registers, self.definition = registers, definition
+        self._slots.clear()
+        self._forget_evidence()
+        self._register()
+
+    def _forget_evidence(self) -> None:
+        self.evidence.clear()
+        self.rough_inputs = self.last_check = None
+
+    def _judge_again(self) -> None:
+        """The reference or the cases changed: kernels that now differ are taken out, and named."""
+        from . import install
+
+        self._forget_evidence()
+        if self._slots:
+            self._say(tuple(install.judge_again(self)))
+
+    def _say(self, notes: tuple[str, ...]) -> None:
+        self.notes = notes
+        for note in notes:
+            print(f"{self.name}: {note}")
+
+
+def _caller(op_: Live) -> Callable:
+    def call(version: Version, args: tuple, kwargs: dict) -> object:
+        from . import slots
+
+        return slots.call_version(op_, version, args, kwargs)
+
+    return call
