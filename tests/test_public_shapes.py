@@ -199,3 +199,28 @@ def test_two_sources_with_a_shared_header(tmp_path):
     with pytest.raises(wb.BuildError, match="twice"):
         wb.load(tmp_path, sources=["ops.cpp", "twice.cpp"])
     assert torch.equal(op(X), 9 * X)
+
+
+def test_kernels_in_a_cell_of_their_own():
+    head = "#include <ATen/ATen.h>\n#include <torch/library.h>\n"
+    definition = head + 'TORCH_LIBRARY(pasted_apart, m) {\n  m.def("f(Tensor x) -> Tensor");\n}\n'
+    kernels = head + (
+        "static at::Tensor f(const at::Tensor& x) { return x + 1; }\n"
+        'TORCH_LIBRARY_IMPL(pasted_apart, CPU, m) { m.impl("f", &f); }\n'
+    )
+    op = wb.cpp(None, definition)
+    wb.cpp(None, kernels)
+    assert torch.equal(op(X), X + 1)
+
+    @wb.op("pasted_apart::f")
+    def f(x: Tensor) -> Tensor:
+        return x + 1
+
+    @f.cases
+    def _(t):
+        yield t(3)
+
+    assert op.runs().trial.ok
+    with pytest.raises(wb.TrialError, match="f with these kernels differs on 3 float32"):
+        wb.cpp(None, kernels.replace("x + 1", "x + 5"))
+    assert torch.equal(op(X), X + 1)

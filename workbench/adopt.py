@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from . import blocks, edit_times, examine, extensions, pulled, schema, switch, verdict
+from . import blocks, edit_times, examine, extensions, neighbours, pulled, schema, switch, verdict
 from . import source as sources_
 from .build import extension, includes, reload, wrappers
 from .build.result import Build
@@ -67,6 +67,7 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     again = mine.made is not None
     changed = verdict.rebuilt(includes.changed(mine.made.headers, headers), made.build.cached) if again else ()
     extensions.refuse_taken(made, mine, switch.foreign(made, mine))
+    neighbours.judge(made, mine, force=force)
     known = _known(made, mine)
     kernels = {d.name: _kernel(made, mine, d) for d in made.ops}
     trials = {d.name: _judge(known.get(d.name), kernels[d.name], d, cases) for d in made.ops}
@@ -243,9 +244,9 @@ def _known(made: Made, mine: Extension) -> dict[str, Op]:
 
 
 def _kernel(made: Made, mine: Extension, d: Defined) -> BlockKernel:
-    others = extensions.beside(made.spaces, mine)
     own = pulled.gradient(d.schema) if GRADIENTS & set(d.keys) else None
-    return BlockKernel(made.sources[0], d.schema, made.build, others, own, lambda: switch.restore(mine, made))
+    return BlockKernel(made.sources[0], d.schema, made.build, lambda: extensions.beside(made.spaces, mine), own,
+                       lambda: switch.restore(mine, made))  # fmt: skip
 
 
 def _judge(op: Op | None, kernel: BlockKernel, d: Defined, names: Sequence[str] | None) -> Trial:

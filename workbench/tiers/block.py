@@ -20,8 +20,8 @@ from .base import Dtypes, Kernel
 class BlockKernel(Kernel):
     """One build defines several ops; each of them has one of these.
 
-    `others` are the paths of the extensions that must be loaded before it, `gradient` is how to try the gradient that
-    the library brings, if it does. `switch` lets this process run the build.
+    `others` gives the paths of the extensions that share a namespace with it now, `gradient` is how to try the gradient
+    that the library brings, if it does. `switch` lets this process run the build.
     """
 
     tier = "full"
@@ -35,12 +35,12 @@ class BlockKernel(Kernel):
         source: Source,
         schema: Schema,
         build: Build,
-        others: Sequence[str],
+        others: Callable[[], Sequence[str]],
         gradient: Gradient | None,
         switch: Callable[[], None],
     ) -> None:
         super().__init__(source, schema, "forward", directives.parse(replace(source, text=""), schema))
-        self.built, self.others, self.gradient, self._switch = build, tuple(others), gradient, switch
+        self.built, self.others, self.gradient, self._switch = build, others, gradient, switch
 
     @property
     def step_op(self) -> str:
@@ -55,7 +55,12 @@ class BlockKernel(Kernel):
     @property
     def digest(self) -> str:
         return store.key(
-            {"op": str(self.schema), "build": self.built.key, "others": self.others, "gradient": bool(self.gradient)}
+            {
+                "op": str(self.schema),
+                "build": self.built.key,
+                "others": tuple(self.others()),
+                "gradient": bool(self.gradient),
+            }
         )
 
     @property
@@ -67,7 +72,7 @@ class BlockKernel(Kernel):
         return self.built.diagnostics
 
     def launch(self) -> Blocks:
-        return Blocks((*self.others, self.built.path), (self.gradient,) if self.gradient else ())
+        return Blocks((*self.others(), self.built.path), (self.gradient,) if self.gradient else ())
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         self._switch()
