@@ -144,7 +144,8 @@ def defined(name: str, kernel: str) -> Callable:
 def measure(quick: bool) -> dict[str, dict[str, list[float]]]:
     """Seconds a call by name, with no gradient wanted and with one."""
     torch.set_num_threads(1)
-    calls = {"torch.mul": torch.mul, **({} if quick else cpp_ops()), "custom_op": custom_op(), "stable": stable_op(), **ours()}
+    slow_to_build = {} if quick else cpp_ops()
+    calls = {"torch.mul": torch.mul, **slow_to_build, "custom_op": custom_op(), "stable": stable_op(), **ours()}
     found = {}
     for wanted in (False, True):
         say(f"gradient {'wanted' if wanted else 'not wanted'} ...")

@@ -45,7 +45,8 @@ __all__ = [
 ]
 
 
-_LATER = {"cpp": ".cells", "load": ".loading", "load_inline": ".load_inline"}  # what builds is imported when it is first asked for
+# What builds is imported when it is first asked for.
+_LATER = {"cpp": ".cells", "load": ".loading", "load_inline": ".load_inline"}
 
 
 def __getattr__(name: str) -> object:

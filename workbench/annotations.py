@@ -25,7 +25,8 @@ def spell(hint: object, where: str) -> str:
         base = spell(inner[0], where)
         if base.startswith("Tensor") and base.endswith("[]"):
             raise SchemaError(
-                f"{where}: an optional list of tensors has no schema in this torch; take a list[Tensor] and pass an empty one for None"
+                f"{where}: an optional list of tensors has no schema in this torch; take a list[Tensor] and pass an "
+                "empty one for None"
             )
         return f"{base}?"
     origin = typing.get_origin(hint)

@@ -98,7 +98,7 @@ def find(target: str | Op) -> tuple[Op | None, str, str]:
     """
     if isinstance(target, Op):
         return target, target.qualname, "forward"
-    name, dot, slot = str(target).strip().partition(".")
+    name, _, slot = str(target).strip().partition(".")
     slot = slot or "forward"
     if slot not in ("forward", "backward") or not name:
         raise SchemaError(f"{target!r} is no target: write an op's name, or name.backward")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from .schema import Schema
 
-# A call may take the short path only if nothing is listening: no dispatch or function mode, no transform, no forward AD.
+# A call may take the short path only if nothing listens: no dispatch or function mode, no transform, no forward AD.
 QUIET = "not __modes() and not __function_modes() and __transform() is None and __dual._current_level < 0"
 
 ENTRY = """\
@@ -39,7 +40,7 @@ def entry_text(schema: Schema) -> str:
 
     A mutating op always takes the public name: its version counters are bumped there.
     """
-    short = "__kernel({})".format(_arguments(schema))
+    short = f"__kernel({_arguments(schema)})"
     if schema.mutated:
         return f"def {schema.name}(__self, {_parameters(schema)}):\n    return __traced({_arguments(schema)})\n"
     if schema.saves:
@@ -73,7 +74,7 @@ def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
     from torch._C._functorch import peek_interpreter_stack
     from torch.autograd import forward_ad
 
-    scope: dict[str, object] = {
+    scope: dict[str, Any] = {
         "__type": type,  # an argument may be called `type`
         "__all": all,
         "__any": any,
@@ -91,7 +92,7 @@ def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
     before = set(scope)
     file = f"<{schema.qualname}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks
-    exec(compile(text, file, "exec"), scope)  # noqa: S102  our own text, from a checked schema
+    exec(compile(text, file, "exec"), scope)  # our own text, from a checked schema
     return next(scope[n] for n in scope if n not in before and n != "__builtins__")
 
 

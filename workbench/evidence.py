@@ -18,6 +18,7 @@ from .check import agree
 from .check.expect import Expected, call, expected, leaves
 from .check.gradients import expected_gradients
 from .inputs import fresh
+from .tiers import Kernel
 from .trial import Parcel
 
 
@@ -32,7 +33,7 @@ class Evidence:
     digest: str = ""  # of the inputs and of what they should give
 
 
-def evidences(op, kernel, cases: Sequence[Case]) -> list[Evidence]:
+def evidences(op, kernel: Kernel, cases: Sequence[Case]) -> list[Evidence]:
     """What each case should give `kernel`, and after these what no caller may forget.
 
     A backward with several incoming gradients gets the first case once more without each of them: callers seldom
@@ -54,7 +55,7 @@ def evidence(op, case: Case, slot: str, kernel: object = None, *, without: str =
     return op.evidence[key]
 
 
-def learn_layout(op, kernel, cases: Sequence[Case]) -> None:
+def learn_layout(op, kernel: Kernel, cases: Sequence[Case]) -> None:
     """Does the reference give contiguous inputs other strides than contiguous ones? Then every call must ask."""
     if kernel.slot == "backward" or op.reference is None:
         return
@@ -75,7 +76,8 @@ def oracle(op, case: Case, kernel: object = None) -> Expected:
     if op.reference is not None:
         return expected(op.reference, op.schema, case, op.compare_function)
     if getattr(kernel, "defines_itself", False):
-        return replace(expected(None, op.schema, case), skipped="its cell alone says what it does: there is no reference")
+        why = "its cell alone says what it does: there is no reference"
+        return replace(expected(None, op.schema, case), skipped=why)
     if not op.slots or op.runs("forward", "cpu").kernel is kernel:
         return replace(expected(None, op.schema, case), skipped="the first version of an op without a reference")
     inputs = fresh(case.bound(op.schema))

@@ -6,7 +6,7 @@ Only native code runs in the worker. What a case should give is in `evidence`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,10 +17,11 @@ from .check import agree
 from .check.expect import as_tensor, leaves
 from .errors import SchemaError, TrialError
 from .evidence import Evidence, evidence, evidences, given, learn_layout
-from .tiers import Kernel
 from .report import Outcome, Trial
 from .schema import Schema
+from .tiers import Kernel
 from .trial import Job, Made, Meta, Step, worker
+from .version import Version
 
 LIMIT_S = 10.0
 FAULTS = {"crash": "crash", "hang": "hang", "overrun": "overrun", "mutation": "mutation", "error": "error"}
@@ -139,7 +140,7 @@ def _steps(op, kernel: Kernel, found: Sequence[Evidence], forward: Kernel | None
         if kernel.slot == "forward":
             steps.append(_forward_step(op, kernel, e))
         else:
-            saved = ()
+            saved: tuple[Made, ...] = ()
             if forward is not None:
                 steps.append(_forward_step(op, forward, e))
                 judged.append(("forward", None))
@@ -212,20 +213,24 @@ def _outcome(op, slot: str, e: Evidence, result, limit_s: float) -> Outcome:
         if result.status == "hang":
             detail = f"did not end within {limit_s:g} s"
         return Outcome(case, dtype, "skip" if result.status == "skip" else FAULTS[result.status], detail=detail)
-    names = (*op.schema.outputs, *op.schema.saves) if slot == "forward" else [f"grad_{a.name}" for a in op.schema.tensors]
+    schema = op.schema
+    names = (*schema.outputs, *schema.saves) if slot == "forward" else [f"grad_{a.name}" for a in schema.tensors]
     returned = _flat(names, result.outputs)
     got = {n: as_tensor(t) for n, t in returned if t is not None}
     unwritten = dict(zip((n for n, _ in returned), result.unwritten, strict=False))
     alias = next(((n, a) for (n, _), a in zip(returned, result.aliases, strict=False) if a), None)
     if alias:
-        return Outcome(case, dtype, "mismatch", detail=f"{alias[0]} shares memory with {alias[1]}; an output must be a tensor of its own")
+        detail = f"{alias[0]} shares memory with {alias[1]}; an output must be a tensor of its own"
+        return Outcome(case, dtype, "mismatch", detail=detail)
     if slot == "forward":
-        got = {n: t for n, t in got.items() if n not in op.schema.saves} | dict(result.mutated)
+        got = {n: t for n, t in got.items() if n not in schema.saves} | dict(result.mutated)
     else:
         judged = {o.name for o in e.wanted.outputs}
         got = {n: t for n, t in got.items() if n in judged and not pullback.is_absent(t)}
         wanted = replace(e.wanted, outputs=tuple(o for o in e.wanted.outputs if o.name in got))
-        return agree.judge(got, wanted, unwritten=unwritten) if wanted.outputs else Outcome(case, dtype, "skip", detail="no gradient here")
+        if not wanted.outputs:
+            return Outcome(case, dtype, "skip", detail="no gradient here")
+        return agree.judge(got, wanted, unwritten=unwritten)
     return agree.judge(got, e.wanted, unwritten=unwritten)
 
 
@@ -233,8 +238,10 @@ def _flat(names: Sequence[str], outputs: Sequence[object]) -> list[tuple[str, ob
     """Results by name, those of a list as `outs[0]`, `outs[1]`: the names that the reference's answers have."""
     found: list[tuple[str, object]] = []
     for name, value in zip(names, outputs, strict=False):
-        listed = isinstance(value, (list, tuple))
-        found += [(f"{name}[{i}]", v) for i, v in enumerate(value)] if listed else [(name, value)]
+        if isinstance(value, (list, tuple)):
+            found += [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+        else:
+            found.append((name, value))
     return found
 
 
@@ -245,7 +252,7 @@ def _notes(found: Sequence[Evidence]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- outside the trial
 
 
-def judge_here(op, function, case: Case) -> Outcome:
+def judge_here(op, function: Callable, case: Case) -> Outcome:
     """A kernel in Python on one case, in this process."""
     wanted = evidence(op, case, "forward").wanted
     values = wanted.inputs()
@@ -258,7 +265,7 @@ def judge_here(op, function, case: Case) -> Outcome:
     return agree.judge(leaves(op.schema, values, out), wanted)
 
 
-def call_in_worker(op, version, args: tuple, kwargs: dict, *, limit_s: float | None = None) -> object:
+def call_in_worker(op, version: Version, args: tuple, kwargs: dict, *, limit_s: float | None = None) -> object:
     """Call a version that is not installed, in the worker: outputs come back, mutated arguments are written here.
 
     Raises TrialError when it crashes, hangs or writes where it may not.

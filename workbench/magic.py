@@ -81,7 +81,8 @@ def parse(line: str) -> tuple[str | None, dict]:
         else:
             targets.append(word)
     if len(targets) > 1:
-        raise SchemaError(f"%%cpp takes one target, got {len(targets)}: {' '.join(targets)}; the usage is {USAGE}", line=1)
+        given = " ".join(targets)
+        raise SchemaError(f"%%cpp takes one target, got {len(targets)}: {given}; the usage is {USAGE}", line=1)
     return (targets[0] if targets else None), options
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -21,19 +22,20 @@ class PythonKernel:
 
     def __init__(self, function: Callable, device: str) -> None:
         self.function, self.device = function, device
-        self.op = None
+        self.op: Any = None
 
     def install(self, op) -> None:
         self.op, schema = op, op.schema
-        count = len(schema.outputs)
+        count, wanted = len(schema.outputs), len(schema.outputs) + len(schema.saves)
 
         def forward(*args, **kwargs):
             out = self.function(*args, **kwargs)
-            given = [] if out is None else list(out) if isinstance(out, (tuple, list)) and count + len(schema.saves) > 1 else [out]
+            several = isinstance(out, (tuple, list)) and wanted > 1
+            given = [] if out is None else list(out) if several else [out]
             if len(given) == count and schema.saves:
                 given += [pullback.absent() for _ in schema.saves]
-            if len(given) != count + len(schema.saves):
-                raise SchemaError(f"{op.qualname}: the kernel returned {len(given)} results, {count + len(schema.saves)} are wanted")
+            if len(given) != wanted:
+                raise SchemaError(f"{op.qualname}: the kernel returned {len(given)} results, {wanted} are wanted")
             return None if not given else given[0] if len(given) == 1 else tuple(given)
 
         def public(*args, **kwargs):
@@ -53,9 +55,10 @@ class PythonKernel:
 def install(op, function: Callable, device: str) -> Callable:
     """`@op.kernel("cpu")`: judged on the op's cases in this process (it is Python), then installed."""
     device = str(torch.device(device).type)
-    version = Version(op.next_number(), "forward", device, "python", "", None, (function.__doc__ or "").strip().split("\n")[0],
-                      kernel=PythonKernel(function, device))  # fmt: skip
-    trial = examine.judge(op, version.kernel, op.case_list())
+    title = (function.__doc__ or "").strip().split("\n")[0]
+    kernel = PythonKernel(function, device)
+    version = Version(op.next_number(), "forward", device, "python", "", None, title, kernel=kernel)
+    trial = examine.judge(op, kernel, op.case_list())
     refusal = verdict.refusal(trial)
     version = op.record(replace(version, trial=trial, refused=refusal))
     if refusal:

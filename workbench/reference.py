@@ -117,13 +117,15 @@ class Definition:
         results = list(out) if isinstance(out, (tuple, list)) and len(schema.outputs) > 1 else [out]
         if len(results) != len(schema.outputs):
             raise SchemaError(
-                f"{schema.qualname} is annotated with {len(schema.outputs)} outputs, its reference returned {describe(out)}"
+                f"{schema.qualname} is annotated with {len(schema.outputs)} outputs, its reference returned "
+                f"{describe(out)}"
             )
         seen = {storage(t) for t in flat(inputs)}
         for i, (value, spelled) in enumerate(zip(results, schema.output_types, strict=True)):
             if spelled == "Tensor" and not isinstance(value, torch.Tensor):
                 raise SchemaError(
-                    f"{schema.qualname}: output {schema.outputs[i]!r} should be a Tensor, the reference returned {describe(value)}"
+                    f"{schema.qualname}: output {schema.outputs[i]!r} should be a Tensor, the reference returned "
+                    f"{describe(value)}"
                 )
             if isinstance(value, torch.Tensor):
                 results[i] = value = _apart(value, seen)

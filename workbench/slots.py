@@ -54,9 +54,8 @@ def settle(op) -> None:
     declaration = getattr(forward, "declaration", None)
     schema = op.schema
 
-    def derived(args: tuple, kwargs: dict):
-        made = declaration.fake(schema.bind(args, kwargs))
-        return made
+    def derived(args: tuple, kwargs: dict) -> dict[str, torch.Tensor]:
+        return declaration.fake(schema.bind(args, kwargs))
 
     had = op.definition.saved_fake is not None
     op.definition.saved_fake = None
@@ -119,12 +118,13 @@ def _in_dtypes(op, case: Case, dtypes: dict) -> Case:
     def recipe() -> tuple[tuple, dict]:
         bound = cast.bound(schema)
         for n, d in arrived.items():
-            if bound[n] is not None and bound[n].dtype != d:
+            if isinstance(bound[n], torch.Tensor) and bound[n].dtype != d:
                 bound[n] = (bound[n] * 8 if bound[n].is_floating_point() else bound[n]).to(d)
         args, keywords = op.definition.split(list(bound.values()))
         return tuple(args), keywords
 
-    same = all(t is None or t.dtype == d for t, d in ((cast.bound(schema)[n], d) for n, d in arrived.items()))
+    singles = [(cast.bound(schema)[n], d) for n, d in arrived.items()]
+    same = all(not isinstance(t, torch.Tensor) or t.dtype == d for t, d in singles)
     return cast if same else replace(cast, recipe=recipe, dtype=None)
 
 
@@ -185,7 +185,8 @@ def restore(op, number: int):
         raise SchemaError(f"{op.name} has no version {number}; the last one is {len(op.versions) - 1}")
     version = op.versions[number]
     if version.refused:
-        raise SchemaError(f"v{number} of {op.name} is not installed: it {version.refused}. Run its cell again to try it again")
+        why = f"it {version.refused}. Run its cell again to try it again"
+        raise SchemaError(f"v{number} of {op.name} is not installed: {why}")
     if number:
         _still_right(op, version)
         put(op, op.versions[number])
@@ -204,7 +205,8 @@ def _still_right(op, version: Version) -> None:
     trial = examine.judge(op, kernel, op.case_list() if version.trial.outcomes else ())
     refused = verdict.refusal(trial)
     if refused:
-        error = TrialError(f"v{version.number} of {op.name} is not installed: it {refused}", kind=verdict.kind(trial), report=trial)
+        said = f"v{version.number} of {op.name} is not installed: it {refused}"
+        error = TrialError(said, kind=verdict.kind(trial), report=trial)
         error.still = f"{op.name} {version.slot} still runs {op.still(version.slot, version.device)}"
         raise error
     op.update(replace(version, trial=trial))

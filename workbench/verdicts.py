@@ -41,10 +41,12 @@ def recall(found: str) -> Trial | None:
         build = _shelf().find(found)
         text = Path(build.path).read_text(encoding="utf-8") if build is not None else ""
         plain = json.loads(text) if text else None
-        trial = None if plain is None else Trial(tuple(Outcome(**o) for o in plain["outcomes"]), notes=tuple(plain["notes"]))
+        if plain is None:
+            return None
+        trial = Trial(tuple(Outcome(**o) for o in plain["outcomes"]), notes=tuple(plain["notes"]))
     except (OSError, Unwritable, ValueError, TypeError, KeyError):
         return None  # unreadable is unknown: it is tried again
-    if trial is None or not trial.ok:
+    if not trial.ok:
         return None
     _passed[found] = trial
     return trial

@@ -24,4 +24,5 @@ def _(t):
     yield *four, 1e-3, 0.9, 0.999, 1e-8, 1
     yield wb.case("late", *four, 1e-3, 0.9, 0.999, 1e-8, 1000)
     yield wb.case("nothing", [], [], [], [], 1e-3, 0.9, 0.999, 1e-8, 1)
-    yield wb.case("big", *[[t(4096, 1024, low=0) for _ in range(8)] for _ in range(4)], 1e-3, 0.9, 0.999, 1e-8, 7, bench=True)
+    large = [[t(4096, 1024, low=0) for _ in range(8)] for _ in range(4)]
+    yield wb.case("big", *large, 1e-3, 0.9, 0.999, 1e-8, 7, bench=True)

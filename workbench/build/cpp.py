@@ -49,10 +49,10 @@ def compile(
     >>> compile('extern "C" int two() { return 2; }', kind="body").path
     '/home/me/.cache/workbench/objects/5e/5e0c.../body.so'
 
-    `kind` is "body" (plain C++), "host" (with torch's stable headers, linked with libtorch_cpu) or "launcher". `flags` come
-    after the default ones; `includes` are folders for `#include "..."`, the first also the compiler's working folder;
-    `file` names the lines before the first `#line`; `background` lets all other processes go first. Warnings are in
-    `.diagnostics`, the whole output in `.log`.
+    `kind` is "body" (plain C++), "host" (with torch's stable headers, linked with libtorch_cpu) or "launcher". `flags`
+    come after the default ones; `includes` are folders for `#include "..."`, the first also the compiler's working
+    folder; `file` names the lines before the first `#line`; `background` lets all other processes go first. Warnings
+    are in `.diagnostics`, the whole output in `.log`.
 
     Raises BuildError with the compiler's messages on the user's lines, also after `limit_s` seconds, and
     ToolchainError when there is no compiler that works. An interrupt ends the compiler.

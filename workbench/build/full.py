@@ -65,7 +65,8 @@ def render(
         check(p, a, source)
     positions = {a.name: i for i, a in enumerate(declaration.arguments)}
     backward = declaration.entry == "backward"
-    call = _call(function, [(i, positions[a.name], a.name) for i, (_, a) in enumerate(pairs)])
+    own = {a.name for a in schema.arguments}
+    call = _call(function, [(i, positions[a.name], a.name) for i, (_, a) in enumerate(pairs)], own if backward else None)
     body = _backward(schema, function, gradients) if backward else _forward(schema, function)
     suffix = "_backward" if backward else ""
     names = [f"{schema.name}_backward"] if backward else [schema.name, f"{schema.name}_forward"]
@@ -102,11 +103,17 @@ def render(
     ])  # fmt: skip
 
 
-def _call(function: Function, bound: Sequence[tuple[int, int, str]]) -> list[str]:
-    """Take each argument from the stack, then call. `bound`: (parameter's place, argument's place, its name)."""
+def _call(function: Function, bound: Sequence[tuple[int, int, str]], own: set[str] | None) -> list[str]:
+    """Take each argument from the stack, then call. `bound`: (parameter's place, argument's place, its name).
+
+    `own` are a backward's forward arguments: what comes in beside them as a gradient may have strides of 0, after a
+    sum, and is made contiguous.
+    """
+    incoming = [i for i, _, name in bound if own is not None and name.startswith("grad_") and name not in own]
     lines = [f'  wb::GivenTo<F, {i}> a{i}(v[{at}], "{name}");' for i, at, name in bound]
     passed = ", ".join(f"static_cast<wb::ParameterOf<F, {i}>&&>(a{i}.value)" for i, _, _ in bound)
     made = "" if host.results(function) == 0 else "auto all = "
+    lines += [f"  wb::make_contiguous(a{i}.value);" for i in incoming]
     return [*lines, f"  {made}{_name(function)}({passed});"]
 
 

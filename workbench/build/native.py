@@ -150,6 +150,25 @@ _MISS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int8), ctypes.c_i
 _ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)
 
 
+def hook_miss(library: ctypes.CDLL, callback: Callable[[tuple[torch.dtype | None, ...]], str | None] | None) -> object:
+    """Give a library of ours its `on_miss`; what comes back must be kept alive as long as the library."""
+
+    def missed(codes: object, count: int) -> int:
+        try:
+            dtypes = tuple(_DTYPES.get(codes[i]) for i in range(count))  # type: ignore[index]
+            message = callback(dtypes)  # type: ignore[misc]
+        except BaseException as error:  # it cannot cross C; its text becomes the caller's
+            message = str(error) or type(error).__name__
+        if message is None:
+            return 0
+        library.wb_set_message(message.encode())
+        return 1
+
+    kept = _MISS(missed) if callback else _MISS()
+    library.wb_hook_miss(kept)
+    return kept
+
+
 class Launcher:
     """A loaded launcher. Its kernels are torch's from `register` to `unregister`; until `install` every call raises.
 
@@ -201,20 +220,7 @@ class Launcher:
         has them is installed, or the message to raise. It runs inside the call, with torch's state of that call.
         """
 
-        def missed(codes: object, count: int) -> int:
-            try:
-                dtypes = tuple(_DTYPES.get(codes[i]) for i in range(count))  # type: ignore[index]
-                message = callback(dtypes)  # type: ignore[misc]
-            except BaseException as error:  # it cannot cross C; its text becomes the caller's
-                message = str(error) or type(error).__name__
-            if message is None:
-                return 0
-            self._library.wb_set_message(message.encode())
-            return 1
-
-        kept = _MISS(missed) if callback else _MISS()
-        self._callbacks.append(kept)
-        self._library.wb_hook_miss(kept)
+        self._callbacks.append(hook_miss(self._library, callback))
 
     def allocate_with(self, callback: Callable[[int], int] | None) -> None:
         """Let `callback(bytes)` give the address of every output and workspace; None: torch allocates again.

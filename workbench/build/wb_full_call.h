@@ -131,6 +131,12 @@ template <typename R, typename... P> struct Signature<R (*)(P...) noexcept> : Si
 template <typename F, size_t I> using ParameterOf = typename Signature<F>::template Parameter<I>;
 template <typename F, size_t I> using GivenTo = Given<std::remove_cv_t<std::remove_reference_t<ParameterOf<F, I>>>>;
 
+// An incoming gradient that was expanded, after a sum say, reads out of bounds in a loop over its elements.
+inline void make_contiguous(at::Tensor& t) { if (t.defined()) t = t.contiguous(); }
+inline void make_contiguous(std::optional<at::Tensor>& t) { if (t) make_contiguous(*t); }
+inline void make_contiguous(std::vector<at::Tensor>& list) { for (at::Tensor& t : list) make_contiguous(t); }
+template <typename T> void make_contiguous(T&) {}
+
 // ---- results --------------------------------------------------------------------------------------------------------
 using Values = std::vector<c10::IValue>;
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from ..inputs import fresh
+from ..inputs import fresh, tensors_in
+from ..version import Version
 
 BUDGET_S = 0.05
 CALLS_AT_MOST = 20
@@ -20,7 +22,7 @@ class Rough:
     case: str
 
 
-def time_us(op, version, clock=time.perf_counter) -> Rough | None:
+def time_us(op, version: Version, clock: Callable[[], float] = time.perf_counter) -> Rough | None:
     """The best of a few calls of the op on its bench case, else on its largest case; None when it has no case.
 
     The clock is wall time around one call on a CPU. A mutating op keeps mutating its own copies.
@@ -61,5 +63,4 @@ def _inputs(op):
 
 
 def _bytes(values: dict) -> int:
-    tensors = [t for v in values.values() for t in (v if isinstance(v, (list, tuple)) else [v]) if isinstance(t, torch.Tensor)]
-    return sum(t.numel() * t.element_size() for t in tensors)
+    return sum(t.numel() * t.element_size() for t in tensors_in(values))

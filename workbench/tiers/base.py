@@ -74,7 +74,10 @@ class Kernel(ABC):
 
     @abstractmethod
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
-        """Build for these dtypes; for each None, or why there is no form. BuildError as soon as one does not compile."""
+        """Build for these dtypes; for each None, or why there is no form.
+
+        BuildError as soon as one does not compile.
+        """
 
     @property
     @abstractmethod

@@ -37,11 +37,15 @@ class RawKernel(Kernel):
 
     tier = "raw"
 
-    def __init__(self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = "") -> None:
+    def __init__(
+        self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = ""
+    ) -> None:
         if not found:
             wanted = function or ("backward" if slot == "backward" else schema.name)
-            raise SchemaError(f"the cell defines no function; write 'void {wanted}(...)'", line=source.first_line, file=source.file)
-        super().__init__(source, schema, slot, directives.parse(source, schema, entry=slot, functions=found, function=function))
+            said = f"the cell defines no function; write 'void {wanted}(...)'"
+            raise SchemaError(said, line=source.first_line, file=source.file)
+        declaration = directives.parse(source, schema, entry=slot, functions=found, function=function)
+        super().__init__(source, schema, slot, declaration)
         self.launcher_build: Build | None = None
         self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
         self._launcher: native.Launcher | None = None
@@ -89,7 +93,8 @@ class RawKernel(Kernel):
 
     def _usual(self) -> dict[str, torch.dtype | None]:
         """What to build for where no case tells: the dtypes that the pointers name, float32 for a template."""
-        named = {p.name: ctypes_cpp.dtype_of(p.type) for f in self.declaration.functions for p in f.parameters if p.pointer}
+        pointers = [p for f in self.declaration.functions for p in f.parameters if p.pointer]
+        named = {p.name: ctypes_cpp.dtype_of(p.type) for p in pointers}
         return {a.name: named.get(a.name) or torch.float32 for a in self.declaration.arguments if a.is_tensor}
 
     def _build_launcher(self) -> None:
