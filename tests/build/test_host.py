@@ -40,7 +40,7 @@ def test_the_whole_text_of_a_forward():
         "static auto call(Tensor& x, double& k) { return wb::results<Tensor>(::scale(x, "
         'wb::narrow<float>(k, "lab::scale: k", "float k"))); }\n'
         '#line 3 "cell [3]"\n'
-        "static auto entry(Tensor x, double k) { if (wb::ask(x, k)) { return wb::pick<0>("
+        "static auto entry(Tensor x, double k) { wb::arrive(x, k); if (wb::ask(x, k)) { return wb::pick<0>("
         'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__scale", x, k)); } return wb::pick<0>(wb_cell::call(x, k)); }\n'
         "}  // namespace wb_cell\n"
         'WB_MODULE("lab", "CPU", m.impl("scale", TORCH_BOX(&wb_cell::entry)); '
@@ -54,9 +54,9 @@ def test_what_is_saved_is_seen_by_backward_alone():
     assert [line for line in lines if not line.startswith("#line")] == [
         "namespace wb_cell {",
         "static auto call(Tensor& x) { return wb::results<Tensor, Tensor>(::norm(x)); }",
-        ("static auto entry(Tensor x) { if (wb::ask(x)) { return wb::pick<0, 1>("
+        ("static auto entry(Tensor x) { wb::arrive(x); if (wb::ask(x)) { return wb::pick<0, 1>("
         'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0, 1>(wb_cell::call(x)); }'),
-        ("static auto seen(Tensor x) { if (wb::ask(x)) { return wb::pick<0>("
+        ("static auto seen(Tensor x) { wb::arrive(x); if (wb::ask(x)) { return wb::pick<0>("
         'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0>(wb_cell::call(x)); }'),
         "}  // namespace wb_cell",
         ('WB_MODULE("lab", "CPU", m.impl("norm", TORCH_BOX(&wb_cell::seen)); '
@@ -71,7 +71,7 @@ def test_a_mutating_function_returns_nothing():
         "static auto call(std::vector<Tensor>& p, std::vector<Tensor>& g, int64_t& n) "
         '{ ::mine::step_(p, wb::narrow<int>(n, "lab::step_: n", "int n")); }'
     )
-    entry = "static auto entry(std::vector<Tensor> p, std::vector<Tensor> g, int64_t n) {{ {}wb_cell::call(p, g, n); }}"
+    entry = "static auto entry(std::vector<Tensor> p, std::vector<Tensor> g, int64_t n) {{ wb::arrive(p, g, n); {}wb_cell::call(p, g, n); }}"
     assert lines[4] == entry.format("")
     reading = cell.replace("{}", "{ p[0].mutable_data_ptr(); }")
     lines = after_the_cell(rendered("lab::step_(Tensor(a!)[] p, Tensor[] g, SymInt n) -> ()", reading))
@@ -104,7 +104,7 @@ def test_a_backward_returns_one_gradient_for_each_tensor_argument():
         'return std::make_tuple(wb::gradient(std::get<0>(wb_got), "lab::f: grad_x"), wb::absent(), '
         'wb::gradient(std::get<1>(wb_got), "lab::f: grad_more")); }'
     )
-    assert lines[4].endswith("{ wb::make_contiguous(grad_out); return wb::pick<0, 1, 2>(wb_cell::call(grad_out, x, index, more, k, out)); }")
+    assert lines[4].endswith("{ wb::arrive(grad_out, x, index, more, k, out); wb::make_contiguous(grad_out); return wb::pick<0, 1, 2>(wb_cell::call(grad_out, x, index, more, k, out)); }")
     assert lines[-1] == 'WB_MODULE("lab", "CPU", m.impl("f_backward", TORCH_BOX(&wb_cell::entry));)'
 
 

@@ -336,3 +336,23 @@ def test_a_crash_and_a_write_outside_are_refused(scale):
     with pytest.raises(TrialError, match="crash|SIGSEGV"):
         wb.cpp(scale, SCALE.replace("auto* q = out.mutable_data_ptr<scalar_t>();", "scalar_t* volatile q = nullptr;"))
     assert torch.equal(scale(torch.ones(2)), torch.full((2,), 3.0))
+
+
+def test_an_expanded_gradient_arrives_contiguous(namespace):
+    @wb.op(f"{namespace}::third")
+    def third(x: Tensor) -> Tensor:
+        return x * 3
+
+    @third.cases
+    def _(t):
+        yield t(5, 123)
+
+    wb.cpp(f"{namespace}::third.backward", """
+at::Tensor backward(const at::Tensor& grad_out, const at::Tensor& x) {
+  auto made = at::empty_like(x);
+  for (int64_t i = 0; i < x.numel(); ++i) made.data_ptr<float>()[i] = 3 * grad_out.data_ptr<float>()[i];
+  return made;
+}""")
+    x = torch.randn(64, 1024, requires_grad=True)
+    (grad,) = torch.autograd.grad(third(x).sum(), x)  # the gradient of a sum has strides of 0
+    assert grad.equal(torch.full((64, 1024), 3.0))

@@ -663,3 +663,31 @@ std::tuple<std::vector<Tensor>, std::optional<Tensor>> backward(const Tensor& gr
         assert all(close(a, b) for a, b in zip(torch.autograd.grad(total(xs, w), xs), wanted, strict=True))
     ws = W.clone().requires_grad_()
     assert close(torch.autograd.grad(total([X], ws), ws)[0], torch.autograd.grad(total.reference([X], ws), ws)[0])
+
+
+def test_dtypes_that_arrive_later_are_tried_first(namespace):
+    @wb.op(f"{namespace}::twice")
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    @twice.cases
+    def _(t):
+        yield t(5, 123)
+
+    wb.cpp(twice, """
+Tensor twice(const Tensor& x) {
+  Tensor out = torch::stable::empty_like(x);
+  if (x.scalar_type() == ScalarType::Double) {
+    for (int64_t i = 0; i < x.numel(); ++i) ((double*)out.data_ptr())[i] = 2 * ((const double*)x.data_ptr())[i];
+    return out;
+  }
+  for (int64_t i = 0; i < x.numel(); ++i) ((float*)out.data_ptr())[i] = 2 * ((const float*)x.data_ptr())[i];
+  return out;
+}""")  # a dtype that it does not know is read as float: twice as far as a half goes
+    x = torch.randn(3, 4)
+    assert twice(x).equal(2 * x)
+    assert twice(x.double()).equal(2 * x.double())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="was tried for x float16 and goes out of bounds"):
+            twice(x.half())
+    assert twice(x).equal(2 * x)

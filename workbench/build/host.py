@@ -81,8 +81,9 @@ def render(
     entries = {"entry": count} if backward or not schema.saves else {"entry": count, "seen": shown}
     for entry, results_ in entries.items():
         back = f"return wb::pick<{_places(results_)}>({{}});" if results_ else "{};"
+        arrive = f"wb::arrive({given}); " if schema.tensors else ""
         ask = f"if (wb::ask({given})) {{ {back.format(slow)} }} " if layout else ""
-        lines += [at, f"static auto {entry}({parameters}) {{ {settled}{ask}{back.format(f'wb_cell::call({given})')} }}"]
+        lines += [at, f"static auto {entry}({parameters}) {{ {arrive}{settled}{ask}{back.format(f'wb_cell::call({given})')} }}"]
     public = {schema.name: list(entries)[-1], f"{schema.name}_forward": "entry"}
     public = {f"{name or schema.name}_backward": "entry"} if backward else public
     registered = " ".join(f'm.impl("{n}", TORCH_BOX(&wb_cell::{entry}));' for n, entry in public.items())

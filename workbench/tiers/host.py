@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -49,6 +49,12 @@ class Loaded:
         self._library.wb_ask_layout(int(always))
         return self
 
+    def on_miss(self, callback: Callable[[tuple[torch.dtype | None, ...]], str | None]) -> None:
+        """Ask `callback` before the first call with dtypes that it was not asked about: None, or why not to call."""
+        if hasattr(self._library, "wb_hook_miss"):
+            self._library.wb_set_message.argtypes = (ctypes.c_char_p,)
+            self._callback = native.hook_miss(self._library, callback)
+
     def register(self) -> Loaded:
         self._said(self._library.wb_register())
         return self
@@ -84,6 +90,7 @@ class HostKernel(Kernel):
         self._launcher_build: Build | None = None
         self._loaded: Loaded | native.Launcher | None = None
         # A void function has its outputs made by directives; for others these only describe what is saved.
+        self._tried: set[tuple] = set()
         self._launched = self.function.returns.strip() == "void" and bool(declaration.allocations)
         self._check_directives()
 
@@ -111,6 +118,17 @@ class HostKernel(Kernel):
             )
 
     # ------------------------------------------------------------ what it takes
+
+    def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
+        """The dtypes of a call's tensor arguments, by name; of a list that of its first tensor."""
+        found = {}
+        for a in self.declaration.arguments:
+            value = arguments.get(a.name)
+            if a.is_tensor_list:
+                value = value[0] if isinstance(value, (list, tuple)) and value else None
+            if a.is_tensor or a.is_tensor_list:
+                found[a.name] = getattr(value, "dtype", None)
+        return found
 
     def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
         return {**dict.fromkeys(self.schema.saves), **body.complete(self.declaration, dtypes)}
@@ -150,7 +168,11 @@ class HostKernel(Kernel):
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+        self._tried |= {tuple(c.items()) for c in combinations}
         return [None] * len(combinations)
+
+    def forget(self, dtypes: Dtypes) -> None:
+        self._tried.discard(tuple(dtypes.items()))
 
     def _build_text(self) -> None:
         if self._build is None:
@@ -225,7 +247,15 @@ class HostKernel(Kernel):
         if self._loaded is None:
             self._loaded = native.Launcher(self._launcher_build.path) if self._launched else Loaded(self._build.path)
         self.refresh()
+        if isinstance(self._loaded, Loaded):
+            self._loaded.on_miss(lambda codes: self._arrived(codes, on_miss))
         self._loaded.register()
+
+    def _arrived(self, codes: tuple, on_miss: Callable[[dict], str | None]) -> str | None:
+        """The function takes any dtype and may be wrong for some: those that were not tried are tried now."""
+        names = [a.name for a in self.declaration.arguments if a.is_tensor or a.is_tensor_list]
+        dtypes = dict(zip(names, codes, strict=True))
+        return None if tuple(dtypes.items()) in self._tried else on_miss(dtypes)
 
     def refresh(self) -> None:
         if isinstance(self._loaded, native.Launcher):
