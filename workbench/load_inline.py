@@ -43,10 +43,8 @@ def load_inline(
 
     The arguments are torch's. One function gives its op, several a namespace of them, in which functions that no schema
     can say are plain ones. A mapping gives each function its documentation. TORCH_LIBRARY and PYBIND11_MODULE blocks in
-    the sources say what they define, as they do in a cell. Called again under the same name it takes the former
-    build's place; a failed build leaves that as it was.
-
-    Raises SchemaError, BuildError or TrialError, on the lines of the sources.
+    the sources say what they define, as in a cell. Called again under the same name it takes the former build's place;
+    a failed build leaves that as it was. Raises SchemaError, BuildError or TrialError, on the lines of the sources.
     """
     _refuse(name, sycl_sources)
     idle = {
