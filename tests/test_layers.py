@@ -29,8 +29,8 @@ FLOORS = (
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("live", "op", "define", "evidence", "pulled", "examine", "cost", "verdict", "slots", "python_kernel", "install", "describe",
-     "extensions", "switch", "neighbours", "adopt", "adopted_ops"),
+    ("live", "op", "define", "evidence", "pulled", "steps", "verdicts", "examine", "cost", "verdict", "slots",
+     "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt", "adopted_ops"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
 )

@@ -21,6 +21,8 @@ from .errors import BuildError, SaveError, SchemaError, ToolchainError, TrialErr
 from .op import Op
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from .cells import cpp
     from .load_inline import load_inline
     from .loading import load
@@ -57,14 +59,14 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def load_ipython_extension(shell: object) -> None:
+def load_ipython_extension(shell: InteractiveShell) -> None:
     """What `%load_ext workbench` calls."""
     from .magic import register
 
     register(shell)
 
 
-def unload_ipython_extension(shell: object) -> None:
+def unload_ipython_extension(shell: InteractiveShell) -> None:
     """What `%unload_ext workbench` and `%reload_ext workbench` call."""
     from .magic import unregister
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -45,7 +46,7 @@ class Wanted:
     sources: tuple[Source, ...]
     name: str = ""
     functions: tuple[str, ...] | None = None
-    options: dict[str, Sequence[str]] | None = None
+    options: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -65,7 +66,7 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     made = replace(_probed(replace(planned, build=_built(wanted, planned, after)), mine), headers=headers)
     mine = extensions.former(wanted.name, made)
     again = mine.made is not None
-    changed = verdict.rebuilt(includes.changed(mine.made.headers, headers), made.build.cached) if again else ()
+    changed = verdict.rebuilt(includes.changed(mine.made.headers, headers), made.build.cached) if mine.made else ()
     extensions.refuse_taken(made, mine, switch.foreign(made, mine))
     neighbours.judge(made, mine, force=force)
     known = _known(made, mine)
@@ -233,19 +234,19 @@ def _known(made: Made, mine: Extension) -> dict[str, Op]:
         op = ops.get(d.name)
         if op is None:
             continue
-        if op is not mine.ops.get(d.name) and not switch.same(op.schema, d.schema):
+        if op is not mine.ops.get(d.name) and not switch.same(op.schema, d.op_schema):
             raise SchemaError(
                 f"{d.name} is an op with the schema {op.schema}, and the block defines {d.spelled}: write one for "
                 "both, or choose another name", line=d.line, file=d.file,
             )  # fmt: skip
-        if switch.same(op.schema, d.schema):
+        if switch.same(op.schema, d.op_schema):
             found[d.name] = op
     return found
 
 
 def _kernel(made: Made, mine: Extension, d: Defined) -> BlockKernel:
-    own = pulled.gradient(d.schema) if GRADIENTS & set(d.keys) else None
-    return BlockKernel(made.sources[0], d.schema, made.build, lambda: extensions.beside(made.spaces, mine), own,
+    own = pulled.gradient(d.op_schema) if GRADIENTS & set(d.keys) else None
+    return BlockKernel(made.sources[0], d.op_schema, made.build, lambda: extensions.beside(made.spaces, mine), own,
                        lambda: switch.restore(mine, made))  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def case(
 
 
 def make(
-    function: Callable, schema: Schema, dtypes: Sequence[torch.dtype] = (torch.float32,)
+    function: Callable, schema: Schema, dtypes: torch.dtype | Sequence[torch.dtype] = (torch.float32,)
 ) -> tuple[Case, ...]:
     """The cases that a generator yields, once per dtype where that makes a difference.
 
@@ -140,9 +140,9 @@ def make(
     for index in range(max(map(len, runs))):
         seen: list[list[torch.dtype]] = []
         for run in runs:
-            kinds = run[index].recipe.kinds if index < len(run) else None
-            if kinds is not None and kinds not in seen:
-                seen.append(kinds)
+            recipe = run[index].recipe if index < len(run) else None
+            if isinstance(recipe, _Recipe) and recipe.kinds not in seen:
+                seen.append(recipe.kinds)
                 made.append(run[index])
         if len(seen) == 1 and len(runs) > 1:  # the same dtypes whatever was asked for: the case fixes them itself
             made[-1] = replace(made[-1], dtype=None)

@@ -69,7 +69,7 @@ def check_default(value: object, type_: str, where: str) -> None:
         )
 
 
-def parsed_default(argument: object) -> object:
+def parsed_default(argument: torch._C.Argument) -> object:
     """The default of a `torch.Argument` as Python has it; torch keeps a dtype as its number."""
     value, kind = argument.default_value, str(argument.real_type)
     if "ScalarType" in kind and isinstance(value, int):

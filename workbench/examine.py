@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 
@@ -16,11 +17,12 @@ from .case import Case
 from .check import agree
 from .check.expect import as_tensor, leaves
 from .errors import SchemaError, TrialError
-from .evidence import Evidence, evidence, evidences, given, learn_layout
+from .evidence import Evidence, evidence, evidences, learn_layout
 from .report import Outcome, Trial
 from .schema import Schema
+from .steps import steps_of, with_backward
 from .tiers import Kernel
-from .trial import Job, Made, Meta, Step, worker
+from .trial import Job, Meta, Step, worker
 from .version import Version
 
 LIMIT_S = 10.0
@@ -42,10 +44,10 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     forward, backward = _pair(op, kernel)
     found = evidences(op, kernel, cases)
     learn_layout(op, kernel, cases)
-    steps, judged = _steps(op, kernel, found, forward if kernel.slot == "backward" else None)
+    steps, judged = steps_of(op, kernel, found, forward if kernel.slot == "backward" else None)
     if kernel.slot == "forward" and backward is not None:
         more = [evidence(op, c, "backward", backward) for c in cases]
-        steps, judged = _with_backward(op, backward, steps, judged, more)
+        steps, judged = with_backward(op, backward, steps, judged, more)
     if kernel.gradient is not None:
         steps, judged = pulled.after(op, cases, steps, judged)
     kernels = tuple(k for k in (forward, backward) if k is not None)
@@ -63,9 +65,16 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     return trial
 
 
-def judge(op, kernel: Kernel, cases: Sequence[Case]) -> Trial:
+class InPython(Protocol):
+    """A kernel that is a Python function: it runs in this process."""
+
+    function: Callable
+    device: str
+
+
+def judge(op, kernel: Kernel | InPython, cases: Sequence[Case]) -> Trial:
     """Build what these cases ask for and try it on them; cases that the kernel has no form for are skipped."""
-    if not isinstance(kernel, Kernel):  # in Python: it runs here
+    if not isinstance(kernel, Kernel):
         return Trial(tuple(judge_here(op, kernel.function, c) for c in (cases if kernel.device == "cpu" else ())))
     tried, refusals = build(op, kernel, cases)
     trial = examine(op, kernel, tried)
@@ -127,80 +136,6 @@ def _schemas(schema: Schema, kernels: Sequence[Kernel | None]) -> tuple[str, ...
         if k is not None and k.slot == "backward":
             found.append(register.native_backward(schema, k.native_schema.name))
     return tuple(found)
-
-
-# ---------------------------------------------------------------- steps
-
-
-def _steps(op, kernel: Kernel, found: Sequence[Evidence], forward: Kernel | None) -> tuple[list[Step], list]:
-    """One step a case; before a backward that needs them, the forward that makes the saved tensors."""
-    steps: list[Step] = []
-    judged: list[tuple[str, Evidence | None]] = []
-    for e in found:
-        if kernel.slot == "forward":
-            steps.append(_forward_step(op, kernel, e))
-        else:
-            saved: tuple[Made, ...] = ()
-            if forward is not None:
-                steps.append(_forward_step(op, forward, e))
-                judged.append(("forward", None))
-                saved = _made(op.schema, len(steps) - 1)
-            steps.append(_backward_step(op, kernel, e, saved))
-        judged.append((kernel.slot, e))
-    return steps, judged
-
-
-def _with_backward(op, backward: Kernel, steps, judged, more: Sequence[Evidence]) -> tuple[list[Step], list]:
-    """After each forward step the installed backward on what that forward saved."""
-    count = len(op.schema.mutated) and len(steps)
-    if count:  # the forward changed its arguments: backward would see them as they are after it
-        return steps, judged
-    steps, judged = list(steps), list(judged)
-    for i, e in enumerate(more):
-        steps.append(_backward_step(op, backward, e, _made(op.schema, i)))
-        judged.append(("backward", e))
-    return steps, judged
-
-
-def _made(schema: Schema, step: int) -> tuple[Made, ...]:
-    return tuple(Made(step, len(schema.outputs) + i) for i in range(len(schema.saves)))
-
-
-def _forward_step(op, kernel: Kernel, e: Evidence) -> Step:
-    schema = op.schema
-    args, keywords = op.definition.split([given(e, a.name) for a in schema.arguments])
-    return Step(
-        kernel.step_op,
-        tuple(args),
-        keywords,
-        case=e.case.label,
-        outputs=(*schema.outputs, *schema.saves),
-        layout=tuple(Meta.of(o.value) for o in e.wanted.outputs[: len(schema.outputs)]) if e.wanted.outputs else None,
-        allocates=tuple(a.name for a in kernel.declaration.allocations),
-    )
-
-
-def _backward_step(op, kernel: Kernel, e: Evidence, saved: Sequence[Made]) -> Step:
-    schema = op.schema
-    names = [a.name for a in kernel.declaration.arguments]
-    kept = names[: len(names) - len(schema.saves)] if schema.saves else names
-    absent = [pullback.absent() for _ in schema.saves] if not saved else list(saved)
-    return Step(
-        f"{kernel.native_schema.qualname}_backward",
-        (*(given(e, n) for n in kept), *absent),
-        case=e.case.label,
-        outputs=tuple(f"grad_{a.name}" for a in schema.tensors),
-        layout=_gradient_layout(e, schema),
-        allocates=tuple(a.name for a in kernel.declaration.allocations),
-    )
-
-
-def _gradient_layout(e: Evidence, schema: Schema) -> tuple[Meta, ...] | None:
-    """A gradient is laid out as its argument; launchers cannot ask for those of lists."""
-    if any(a.is_tensor_list for a in schema.tensors):
-        return None
-    owners = [e.values[a.name] for a in schema.tensors]
-    return tuple(Meta.of(pullback.absent() if v is None else torch.empty_like(v)) for v in owners)
 
 
 # ---------------------------------------------------------------- verdict

@@ -34,6 +34,12 @@ class Defined:
     def qualname(self) -> str:
         return self.name.partition(".")[0]
 
+    @property
+    def op_schema(self) -> Schema:
+        """The schema of one of `Made.ops`."""
+        assert self.schema is not None
+        return self.schema
+
 
 @dataclass(frozen=True)
 class Made:

@@ -168,8 +168,8 @@ class _Backward(_SingleLevelFunction):
             return tuple(g for g in flat([out] if isinstance(out, torch.Tensor) else out) if not is_absent(g))
 
         results, pull = torch.func.vjp(function, *[tensors[i] for i in loose])
-        grads = [g for g, kept in zip(grads, ctx.kept, strict=True) if kept]
-        found = pull(tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, results, strict=True)))
+        given = [g for g, kept in zip(grads, ctx.kept, strict=True) if kept]
+        found = pull(tuple(torch.zeros_like(r) if g is None else g for g, r in zip(given, results, strict=True)))
         placed: list = [None] * len(tensors)
         for i, g in zip(loose, found, strict=True):
             placed[i] = g

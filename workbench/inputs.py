@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,9 +82,11 @@ def draw(sizes: tuple[int, ...], dtype: torch.dtype, low: float | None, high: fl
     if dtype.is_complex:
         return torch.randn(sizes, generator=generator, dtype=torch.complex128).to(dtype)
     if not dtype.is_floating_point:
+        assert low is not None, "integers have a range"
+        assert high is not None
         return torch.randint(int(low), int(high), sizes, generator=generator).to(dtype)
     wide = torch.float64 if torch.Size(sizes).numel() < LARGE else torch.float32
-    if low is None:
+    if low is None or high is None:
         return torch.randn(sizes, generator=generator, dtype=wide).to(dtype)
     made = torch.rand(sizes, generator=generator, dtype=wide).mul_(high - low).add_(low).to(dtype)
     rounded_up = made.double() >= high  # only rounding gets there
@@ -152,7 +155,7 @@ def sketch_call(named: Mapping[str, object], seed: int) -> Callable[[], dict[str
         shape, stride, offset = tuple(x.shape), x.stride(), x.storage_offset()
         return lambda bases: bases[key].as_strided(shape, stride, offset - blocks[key][0])
 
-    def build(plan: object, bases: dict) -> object:
+    def build(plan: Any, bases: dict) -> object:
         return type(plan)(build(p, bases) for p in plan) if isinstance(plan, (list, tuple)) else plan(bases)
 
     plans = {name: note(value) for name, value in named.items()}

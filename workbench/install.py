@@ -6,7 +6,7 @@ Nothing is installed that did not survive its trial. What then runs where is in 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -112,7 +112,7 @@ def judge_again(op) -> list[str]:
 
 
 @contextmanager
-def keeping(op, slot: str, device: str = "cpu"):
+def keeping(op, slot: str, device: str = "cpu") -> Iterator[None]:
     """Adds to any error what is still installed: the last words of every refusal."""
     try:
         yield

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -29,6 +30,7 @@ class Live:
     forward_op: torch._ops.OpOverload
     backward_op: torch._ops.OpOverload | None = None
     registration: register.Registration
+    __call__: Callable  # the generated entry, on each op's own class
 
     def __init__(self, definition: Definition, registers: type[register.Registration] = register.Registration) -> None:
         self.definition = definition
@@ -100,7 +102,8 @@ class Live:
 
     def _register(self) -> None:
         self.registration = self._registers(self, self.definition)
-        type(self).__call__ = register.entry(self.registration)
+        own: Any = type(self)  # to mypy, `__call__` of a class is the metaclass's
+        own.__call__ = register.entry(self.registration)
         self.__doc__ = self.doc or None
         self.__signature__ = self.schema.signature
         self.definition.forward_is_kernel = lambda device: ("forward", device) in self._slots

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import adopt, blocks, cells, define, files
+from .adopted_ops import Ops
 from .build import extension
 from .errors import SchemaError
 from .files import LANGUAGES
@@ -99,7 +100,7 @@ def _inside(folder: Path, name: str) -> Path:
     return path if not (folder / path).exists() and path.exists() else folder / path
 
 
-def _listed(handed: object) -> list[Op]:
+def _listed(handed: Op | Ops) -> list[Op]:
     return [handed] if isinstance(handed, Op) else list(handed)
 
 

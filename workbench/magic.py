@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
@@ -36,8 +37,10 @@ class Workbench(Magics):
         differs, `--cases` names the cases to try, `--file` also writes the cell there, `--entry` names the function.
         """
         target, options = parse(line)
-        number = len(self.shell.history_manager.input_hist_raw) - 1  # execution_count is ahead of it in IPython 9
-        text = Source(cell, "cpp", file=f"cell [{number}]", first_line=2, path=_folder(self.shell))
+        history = self._shell.history_manager
+        assert history is not None
+        number = len(history.input_hist_raw) - 1  # execution_count is ahead of it in IPython 9
+        text = Source(cell, "cpp", file=f"cell [{number}]", first_line=2, path=_folder(self._shell))
         shown.clear()
         try:
             cells.run(target, text, **options)
@@ -49,10 +52,15 @@ class Workbench(Magics):
     @line_magic
     def wb(self, line: str) -> None:
         """Ops and files of the workbench; `%wb` alone says what there is."""
-        fill = self.shell.set_next_input
-        said = commands.run(line, _folder(self.shell), watched=_place, fill=fill)
+        fill = self._shell.set_next_input
+        said = commands.run(line, _folder(self._shell), watched=_place, fill=fill)
         if said:
             print(said)
+
+    @property
+    def _shell(self) -> InteractiveShell:
+        assert self.shell is not None, "magics are registered with a shell"
+        return self.shell
 
 
 def parse(line: str) -> tuple[str | None, dict]:
@@ -115,14 +123,14 @@ def _place() -> Callable[[Watched], None]:
     return show
 
 
-def _folder(shell: object) -> str:
+def _folder(shell: InteractiveShell) -> str:
     """The notebook's folder: quoted includes are looked up there, and `--file` begins there."""
     file = shell.user_ns.get("__vsc_ipynb_file__")  # VS Code may start a kernel elsewhere
     folder = os.path.dirname(file) if isinstance(file, str) else getattr(shell, "starting_dir", "")
     return folder if folder and os.path.isdir(folder) else os.getcwd()
 
 
-def register(shell: object) -> None:
+def register(shell: InteractiveShell) -> None:
     """Bring the magics. A second time changes nothing but that watches of the first end."""
     watch.stop()
     shell.register_magics(Workbench)
@@ -130,7 +138,7 @@ def register(shell: object) -> None:
         cells.listeners.append(show_line)
 
 
-def unregister(shell: object) -> None:
+def unregister(shell: InteractiveShell) -> None:
     """Watches end, and cells show no line any more."""
     watch.stop()
     if show_line in cells.listeners:

@@ -7,7 +7,7 @@ What an op is, says and shows. How its slots and versions change is in `live`; h
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import torch
@@ -94,7 +94,9 @@ class Op(Live):
 
     # ------------------------------------------------------------ decorators
 
-    def cases(self, function: Callable | None = None, *, dtypes: object = (torch.float32,)) -> Callable:
+    def cases(
+        self, function: Callable | None = None, *, dtypes: torch.dtype | Sequence[torch.dtype] = (torch.float32,)
+    ) -> Callable:
         """The cases of this op, from a generator that takes the tensor maker `t`.
 
         >>> @rmsnorm.cases(dtypes=(torch.float32, torch.bfloat16))

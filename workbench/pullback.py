@@ -75,7 +75,7 @@ _SWITCHED_OFF = (
 
 
 @contextmanager
-def autograd_on():
+def autograd_on() -> Iterator[None]:
     """Autograd and functorch inside a kernel, where the dispatcher or a mode around it has switched them off."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
     for key in _SWITCHED_OFF:
@@ -124,13 +124,13 @@ def pulled_back(definition: Definition, arguments: Sequence) -> object:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def completed(definition: Definition, found: object, default: Callable, arguments: Sequence) -> object:
+def completed(definition: Definition, found: torch.Tensor | Sequence, default: Callable, arguments: Sequence) -> object:
     """The gradients that a kernel made, with those that it leaves out from the reference's vjp."""
     _, values, _, _ = cut(definition.schema, arguments)
     made = [found] if isinstance(found, torch.Tensor) else list(found)
     owners = [v for v, a in zip(values, definition.schema.arguments, strict=True) if a.is_tensor or a.is_tensor_list]
     missing = [i for i, (g, v) in enumerate(zip(made, owners, strict=True)) if g is None and differentiable_type(v)]
-    rest = default(*arguments) if missing else None
+    rest = default(*arguments) if missing else []
     rest = [rest] if isinstance(rest, torch.Tensor) else rest
     for i, g in enumerate(made):
         if g is None:
@@ -180,13 +180,14 @@ def _shapes_of(definition: Definition, values: list, count: int, results: Sequen
 
 def _from_user(definition: Definition, incoming, values, outputs, saved) -> list:
     """`@op.backward` takes what it names and returns gradients in the order of the floating tensor arguments."""
-    schema = definition.schema
+    schema, backward = definition.schema, definition.backward
+    assert backward is not None
     results = [n for n, _ in tensor_results(schema)]
     given = dict(zip([a.name for a in schema.arguments], values, strict=True))
     given |= dict(zip([n for n in results if n not in schema.mutated], outputs, strict=False))
     given |= dict(zip(schema.saves, saved, strict=False))
     given |= {f"grad_{n}": g for n, g in zip(results, incoming, strict=True)}
-    out = definition.backward(*[given[n] for n in inspect.signature(definition.backward).parameters])
+    out = backward(*[given[n] for n in inspect.signature(backward).parameters])
     out = list(out) if isinstance(out, (tuple, list)) else [out]
     moving = [v for v, a in zip(values, schema.arguments, strict=True) if _moves(v, a)]
     if len(moving) == 1 and isinstance(moving[0], (list, tuple)) and not (out and isinstance(out[0], (list, tuple))):
@@ -209,7 +210,7 @@ def _from_user(definition: Definition, incoming, values, outputs, saved) -> list
 
 def _moves(value: object, argument) -> bool:
     if argument.is_tensor_list:
-        return any(differentiable_type(t) for t in value)
+        return any(differentiable_type(t) for t in flat(value))
     return argument.is_tensor and differentiable_type(value)
 
 

@@ -53,7 +53,7 @@ class Definition:
     def run(self, args: Sequence, kwargs: dict) -> object:
         """The reference on these arguments, as the op's own kernel: its outputs share storage with nothing."""
         reference = self._reference()
-        self.on_call(args, kwargs)
+        self.on_call(tuple(args), kwargs)
         state = None if self.is_random else torch.get_rng_state()
         with torch._C._DisableAutocast():
             out = reference(*args, **kwargs)

@@ -9,6 +9,7 @@ trampoline that consults the op's `Definition`, so only a changed schema registe
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch.library import Library
@@ -26,16 +27,21 @@ from .traces import Traces
 LAYOUT_NAMESPACE = "wb_layout"
 
 
-class Registration:
-    """What torch knows of one op, and how to take it back.
+class Registered(Protocol):
+    """An op as its registration sees it: it has a definition, and gets the entries (no backward without tensors)."""
 
-    `op` has `.definition` and gets `.public_op`, `.forward_op`, `.backward_op` (None without tensor arguments).
-    """
+    definition: Definition
+    public_op: torch._ops.OpOverload
+    forward_op: torch._ops.OpOverload
+    backward_op: torch._ops.OpOverload | None
+
+
+class Registration:
+    """What torch knows of one op, and how to take it back."""
 
     foreign = False  # does somebody else define the name?
-    native_gradient = ""  # where a library that defines the op has a gradient of its own
 
-    def __init__(self, op: object, definition: Definition) -> None:
+    def __init__(self, op: Registered, definition: Definition) -> None:
         self.definition = definition
         self.schema = definition.schema
         self.public_op: torch._ops.OpOverload
@@ -48,9 +54,14 @@ class Registration:
         self._op = op
         self._define(op)
 
+    @property
+    def native_gradient(self) -> str:
+        """Where a library that defines the op has a gradient of its own."""
+        return ""
+
     # ------------------------------------------------------------ names
 
-    def _define(self, op: object) -> None:
+    def _define(self, op: Registered) -> None:
         schema = self.schema
         _free(schema)
         tags = (torch.Tag.needs_exact_strides,) if hasattr(torch.Tag, "needs_exact_strides") else ()
@@ -103,11 +114,11 @@ class Registration:
     def _overload(self, name: str) -> torch._ops.OpOverload:
         return getattr(getattr(torch.ops, self.schema.namespace), name).default
 
-    def _implement_gradient(self, op: object) -> None:
+    def _implement_gradient(self, op: Registered) -> None:
         backward = f"{self.schema.namespace}::{self.schema.name}_backward"
         self.implement_gradient(op, self._library, self._library, backward)
 
-    def implement_gradient(self, op: object, library: Library, owner: Library, backward: str) -> None:
+    def implement_gradient(self, op: Registered, library: Library, owner: Library, backward: str) -> None:
         """The Autograd kernel of the op, in `library`; all that stands behind its backward `ns::name`, in `owner`."""
         schema = self.schema
         names = {
@@ -221,7 +232,7 @@ def entry(registration: Registration) -> Callable:
     return compiled(entry_text(registration.schema), registration.schema, names)
 
 
-def with_saved(schema: Schema, outputs: object, saved: list) -> object:
+def with_saved(schema: Schema, outputs: Any, saved: list) -> object:
     given = [] if not schema.outputs else [outputs] if len(schema.outputs) == 1 else list(outputs)
     everything = given + saved
     return None if not everything else everything[0] if len(everything) == 1 else tuple(everything)

@@ -16,7 +16,7 @@ from .batching import batched
 from .errors import SchemaError
 from .overloads import renewed
 from .reference import Definition
-from .register import Registration, bumps_versions
+from .register import Registered, Registration, bumps_versions
 from .register_names import destroy_library, forget_name, keep_alive
 from .schema import Schema
 from .traces import forget_all
@@ -44,7 +44,7 @@ class Adopted(Registration):
     foreign = True
     build = ""  # the key of the build that defines it, for the caches of compiled code
 
-    def _define(self, op: object) -> None:
+    def _define(self, op: Registered) -> None:
         self._added: list[Library] = []
         self.complete()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import Diagnostic
 
 
-def plain(value: object) -> object:
+def plain(value: object) -> Any:
     """Dataclasses, tuples, dtypes and the like as what JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr}
@@ -26,6 +27,10 @@ class Report:
     >>> report.ok, report.rows[0].status
     (True, 'pass')
     """
+
+    @property
+    def ok(self) -> bool:
+        raise NotImplementedError
 
     def to_dict(self) -> dict:
         """The whole report as JSON-ready data, with `ok` added."""

@@ -202,6 +202,13 @@ def from_function(
     return _complete(namespace, short, arguments, types, _names(returns), _names(saves))
 
 
+def _type_of(argument: str, printed: str) -> str:
+    """Its type in a printed schema: torch's parsed types know no SymInt, its text does."""
+    found = re.search(rf"[(, ](\S+) {argument}[=,)]", printed)
+    assert found is not None, f"{argument} is an argument of {printed}"
+    return found[1]
+
+
 def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | typing.Iterable[str] = ()) -> Schema:
     """The schema that a schema string says: `"lab::f(Tensor x, float b=1.0) -> Tensor"`."""
     split_name(text.partition("(")[0].strip())
@@ -216,8 +223,7 @@ def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | t
     arguments = tuple(
         Argument(
             a.name,
-            # torch's parsed types know no SymInt; its text does
-            re.search(rf"[(, ](\S+) {a.name}[=,)]", printed).group(1),
+            _type_of(a.name, printed),
             parsed_default(a) if a.has_default_value() else NO_DEFAULT,
             a.kwarg_only,
             bool(a.alias_info and a.alias_info.is_write),

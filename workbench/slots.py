@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -51,10 +52,11 @@ def _take_out(op, kernel) -> None:
 def settle(op) -> None:
     """Make what compiled callers traced follow from the slots: saved fakes, backwards that need a forward's saves."""
     forward = op.runs("forward", "cpu").kernel
-    declaration = getattr(forward, "declaration", None)
+    declaration = forward.declaration if isinstance(forward, Kernel) else None
     schema = op.schema
 
     def derived(args: tuple, kwargs: dict) -> dict[str, torch.Tensor]:
+        assert declaration is not None
         return declaration.fake(schema.bind(args, kwargs))
 
     had = op.definition.saved_fake is not None
@@ -85,7 +87,7 @@ def _arrived(op, version: Version, dtypes: dict) -> str | None:
     A version that was installed untried, or by force, is held to no more than that.
     """
     kernel: Kernel = version.kernel
-    untried, forced = not version.trial.outcomes, not version.trial.ok
+    untried, forced = not version.tried.outcomes, not version.tried.ok
     try:
         (no_form,) = kernel.build([dtypes])
         if no_form is not None:
@@ -116,7 +118,7 @@ def _in_dtypes(op, case: Case, dtypes: dict) -> Case:
     cast = case.cast({n: d for n, d in arrived.items() if d.is_floating_point})
 
     def recipe() -> tuple[tuple, dict]:
-        bound = cast.bound(schema)
+        bound: dict[str, Any] = cast.bound(schema)
         for n, d in arrived.items():
             if isinstance(bound[n], torch.Tensor) and bound[n].dtype != d:
                 bound[n] = (bound[n] * 8 if bound[n].is_floating_point() else bound[n]).to(d)
@@ -179,7 +181,7 @@ class Waiting:
         return call
 
 
-def restore(op, number: int):
+def restore(op, number: int) -> object:
     """Put a version back into its slot; 0: the reference into all of them."""
     if not 0 <= number < len(op.versions):
         raise SchemaError(f"{op.name} has no version {number}; the last one is {len(op.versions) - 1}")
@@ -191,6 +193,9 @@ def restore(op, number: int):
         _still_right(op, version)
         put(op, op.versions[number])
         return op
+    if op.registration.foreign:
+        why = "which leaves no reference to go back to; restore another version"
+        raise SchemaError(f"{op.name} is defined by its cell, {why}")
     for key in list(op.slots):
         empty(op, key)
     return op
@@ -200,9 +205,9 @@ def _still_right(op, version: Version) -> None:
     """Reference and cases may be others than when the version was tried; one that was forced in may come back."""
     kernel = version.kernel
     _same_schema(op, version)
-    if not isinstance(kernel, Kernel) or not version.trial.ok:
+    if not isinstance(kernel, Kernel) or not version.tried.ok:
         return
-    trial = examine.judge(op, kernel, op.case_list() if version.trial.outcomes else ())
+    trial = examine.judge(op, kernel, op.case_list() if version.tried.outcomes else ())
     refused = verdict.refusal(trial)
     if refused:
         said = f"v{version.number} of {op.name} is not installed: it {refused}"
@@ -226,7 +231,7 @@ def empty(op, key: tuple[str, str]) -> None:
     op.changed()
 
 
-def call_version(op, version: Version, args: tuple, kwargs: dict):
+def call_version(op, version: Version, args: tuple, kwargs: dict) -> object:
     """Run a version: through the op if it is installed, else in the worker."""
     installed = op.slots.get((version.slot, version.device))
     if not version.number:

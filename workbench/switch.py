@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from . import extensions
 from .build.reload import Reloadable
@@ -42,7 +43,7 @@ def install(mine: Extension, made: Made) -> tuple[str, ...]:
         _empty(ops[n])
     for n in moved:
         if n in mine.ops:
-            mine.ops[n].registration.withdraw()
+            _adopted(mine.ops[n]).withdraw()
     try:
         if new is not mine.loaded:
             new.replace(mine.loaded)
@@ -89,22 +90,29 @@ def _back(mine: Extension, new: Reloadable, released: Sequence[str], moved: Sequ
         ops[n].registered_by(Registration, ops[n].definition)
     for n in moved:
         if n in mine.ops:
-            mine.ops[n].registration.complete()
+            _adopted(mine.ops[n]).complete()
+
+
+def _adopted(op: Op) -> Adopted:
+    """What torch knows of an op whose name an extension defines."""
+    found = op.registration
+    assert isinstance(found, Adopted)
+    return found
 
 
 def _adopt(mine: Extension, d: Defined) -> None:
     """The op of one name: made, given the new schema, or completed anew."""
     op = ops.get(d.name) or mine.ops.get(d.name)
     if op is None:
-        op = Op(Definition(d.schema), Adopted)
+        op = Op(Definition(d.op_schema), Adopted)
     elif ops.get(d.name) is not op or not isinstance(op.registration, Adopted) or str(op.schema) != str(d.schema):
-        definition = Definition(d.schema)
-        if same(op.schema, d.schema):
-            definition = replace(op.definition, schema=d.schema)
+        definition = Definition(d.op_schema)
+        if same(op.schema, d.op_schema):
+            definition = replace(op.definition, schema=d.op_schema)
         op.registered_by(Adopted, definition)
     else:
-        op.registration.complete()
-    op.registration.build = mine.now.build.key
+        _adopted(op).complete()
+    _adopted(op).build = mine.now.build.key
     op.changed()
     mine.ops[d.name] = op
     put_op(op)
@@ -131,7 +139,8 @@ def _close(op: Op, message: str) -> None:
     def gone(*args: object, **kwargs: object) -> object:
         raise SchemaError(message)
 
-    type(op).__call__ = gone
+    own: Any = type(op)  # as in `Live`
+    own.__call__ = gone
 
 
 def _empty(op: Op) -> None:
@@ -149,7 +158,7 @@ def _neighbours(mine: Extension) -> None:
             continue
         for d in e.now.ops:
             op = e.ops[d.name]
-            op.registration.complete()
+            _adopted(op).complete()
             op.changed()
 
 

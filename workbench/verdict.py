@@ -8,7 +8,7 @@ from dataclasses import replace
 from . import cost
 from .errors import BuildError, TrialError
 from .measure import rough
-from .report import Line, Outcome, Trial
+from .report import Line, Mismatch, Outcome, Trial
 from .show import words
 from .version import Version
 
@@ -49,14 +49,14 @@ def refusal(trial: Trial) -> str:
     if first is None:
         return ""
     where = f"{first.case} {first.dtype}".strip()
-    return f"{VERBS[first.status]} on {where}: {_differing(trial, first) if first.mismatch else first.detail}"
+    return f"{VERBS[first.status]} on {where}: {_differing(trial, first.mismatch) if first.mismatch else first.detail}"
 
 
-def _differing(trial: Trial, outcome: Outcome) -> str:
+def _differing(trial: Trial, found: Mismatch) -> str:
     """How many elements differ; the output is named where there could be doubt which one is meant."""
-    name = outcome.mismatch.output
+    name = found.output
     others = {o.mismatch.output for o in wrong(trial) if o.mismatch} - {name}
-    return (f"{name}: " if others or name.startswith("grad_") else "") + words.differing(outcome.mismatch)
+    return (f"{name}: " if others or name.startswith("grad_") else "") + words.differing(found)
 
 
 def kind(trial: Trial) -> str:
@@ -66,6 +66,7 @@ def kind(trial: Trial) -> str:
 
 def refusal_error(told: Line) -> TrialError:
     """The error that a refused cell raises: the line's sentence, the worst element, and what still runs."""
+    assert told.trial is not None, "what was built was tried"
     outcome = gravest(told.trial)
     worst = f"; {outcome.detail}" if outcome and outcome.mismatch and outcome.detail else ""
     also = f" ({words.also(told)})" if words.also(told) else ""
@@ -112,7 +113,7 @@ def line(op, version: Version, former: Version, seconds: float, headers: Sequenc
 def _hint(op, version: Version) -> str:
     """How to run a refused version all the same; a backward has no call of its own."""
     ways = [f"`{op.name}.versions[{version.number}](...)`"] if version.slot == "forward" else []
-    ways += [] if faults(version.trial) else ["`--force`"]
+    ways += [] if faults(version.tried) else ["`--force`"]
     return f"Try it anyway: {' or '.join(ways)}." if ways else ""
 
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
 from .build import cache, store
 from .build.result import Made
@@ -23,7 +24,14 @@ LIMIT_BYTES = 30_000_000
 _passed: dict[str, Trial] = {}
 
 
-def key(kernels: Sequence[object], evidence: Sequence[object]) -> str:
+class Digested(Protocol):
+    """What has a digest of all that decides a trial."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+def key(kernels: Sequence[Digested], evidence: Sequence[Digested]) -> str:
     """The key of one trial: of these kernels, as built, on these cases.
 
     Each kernel gives its `digest` (text and builds), each piece of evidence its own (inputs and answers).

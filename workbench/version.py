@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from .report import Trial
 from .source import Source
@@ -32,8 +33,8 @@ class Version:
     trial: Trial | None = None
     seconds: float = 0.0
     refused: str = ""  # one sentence; "" when it was installed
-    kernel: object = field(default=None, repr=False)
-    call: Callable = field(default=None, repr=False)
+    kernel: Any = field(default=None, repr=False)  # a `tiers.Kernel` or what else stands in a slot; none for number 0
+    call: Callable | None = field(default=None, repr=False)
     rough_us: float = 0.0
     rough_case: str = ""
 
@@ -42,8 +43,15 @@ class Version:
         """`raw C++`, `reference`."""
         return f"{self.tier} {LANGUAGES[self.language]}".strip() if self.number else "reference"
 
+    @property
+    def tried(self) -> Trial:
+        """The trial of a kernel: only the reference has none."""
+        assert self.trial is not None
+        return self.trial
+
     def __call__(self, *args, **kwargs):
         """Run this version: as the op does if it is installed, else in the worker, where it can hurt nobody."""
+        assert self.call is not None, "an op hands it in when it records a version"
         return self.call(self, args, kwargs)
 
     def __repr__(self) -> str:

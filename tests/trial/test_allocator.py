@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workbench.build import cpp
-from workbench.tiers.host import Module
+from workbench.tiers.loaded import Module
 from workbench.trial import Job, Made, Meta, Step, allocator
 
 # Each takes x and returns tensors that it made itself.

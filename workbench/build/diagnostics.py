@@ -70,7 +70,8 @@ class Lines:
 
     @cached_property
     def _at(self) -> dict[tuple[str, int], str]:
-        found, label, number = {}, self.file, 1
+        found: dict[tuple[str, int], str] = {}
+        label, number = self.file, 1
         for line in self.text.split("\n"):
             match = LINE.match(line)
             if match:

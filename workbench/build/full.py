@@ -65,8 +65,8 @@ def render(
         check(p, a, source)
     positions = {a.name: i for i, a in enumerate(declaration.arguments)}
     backward = declaration.entry == "backward"
-    own = {a.name for a in schema.arguments}
-    call = _call(function, [(i, positions[a.name], a.name) for i, (_, a) in enumerate(pairs)], own if backward else None)
+    own = {a.name for a in schema.arguments} if backward else None
+    call = _call(function, [(i, positions[a.name], a.name) for i, (_, a) in enumerate(pairs)], own)
     body = _backward(schema, function, gradients) if backward else _forward(schema, function)
     suffix = "_backward" if backward else ""
     names = [f"{schema.name}_backward"] if backward else [schema.name, f"{schema.name}_forward"]

@@ -83,7 +83,8 @@ def render(
         back = f"return wb::pick<{_places(results_)}>({{}});" if results_ else "{};"
         arrive = f"wb::arrive({given}); " if schema.tensors else ""
         ask = f"if (wb::ask({given})) {{ {back.format(slow)} }} " if layout else ""
-        lines += [at, f"static auto {entry}({parameters}) {{ {arrive}{settled}{ask}{back.format(f'wb_cell::call({given})')} }}"]
+        call = back.format(f"wb_cell::call({given})")
+        lines += [at, f"static auto {entry}({parameters}) {{ {arrive}{settled}{ask}{call} }}"]
     public = {schema.name: list(entries)[-1], f"{schema.name}_forward": "entry"}
     public = {f"{name or schema.name}_backward": "entry"} if backward else public
     registered = " ".join(f'm.impl("{n}", TORCH_BOX(&wb_cell::{entry}));' for n, entry in public.items())

@@ -219,7 +219,6 @@ class Launcher:
         `callback` gets the dtypes of all tensors in the declaration's order and returns None once a descriptor that
         has them is installed, or the message to raise. It runs inside the call, with torch's state of that call.
         """
-
         self._callbacks.append(hook_miss(self._library, callback))
 
     def allocate_with(self, callback: Callable[[int], int] | None) -> None:

@@ -65,12 +65,14 @@ def render(
     for folder in (*torchs.include_paths(), torchs.TORCH_LIB_PATH):
         text = text.replace(f"-L{folder} ", f"-L{value(folder)} ").replace(shlex.quote(folder), value(folder))
     for unit in units:
-        text = re.sub(
-            rf"(?m)^(build .*: compile) /{re.escape(unit.file)}$",
-            lambda m, u=unit: f"{m[1]} {u.file}\n  post_cflags = {value(*u.flags)}",
-            text,
-        )
+        text = _with_flags(text, unit.file, value(*unit.flags))
     return text
+
+
+def _with_flags(text: str, file: str, flags: str) -> str:
+    """The rule for one file with flags of its own, and under its own path."""
+    rule = rf"(?m)^(build .*: compile) /{re.escape(file)}$"
+    return re.sub(rule, lambda m: f"{m[1]} {file}\n  post_cflags = {flags}", text)
 
 
 def value(*words: str) -> str:

@@ -55,6 +55,7 @@ def judge(got: Mapping[str, Tensor], wanted: Expected, *, unwritten: Mapping[str
 
 def _through_compare(values: Mapping[str, Tensor], wanted: Expected) -> tuple[dict[str, Tensor], str]:
     """The results as the op's `compare` sees them, or why it cannot."""
+    assert wanted.compared is not None
     try:
         found = compared(wanted, values)
     except Exception as error:  # a kernel's results can make a correct comparison fail: an index out of range
@@ -90,13 +91,13 @@ def _verdict(got: Tensor, output: Output, wanted: Expected) -> rule.Verdict:
     dtype = plain_dtype(got.dtype)
     if wanted.compared is not None:  # these were computed in float64, from results in the case's dtypes
         dtype = lowest({"inputs": case.args, "outputs": [o.value for o in wanted.outputs]})
-    wide = [widened(x) for x in (got, reference, true)]
-    if wide[0].is_complex():
-        wide = [torch.view_as_real(x) for x in wide]
+    wide, plain, exact = widened(got), widened(reference), widened(true)
+    if wide.is_complex():
+        wide, plain, exact = torch.view_as_real(wide), torch.view_as_real(plain), torch.view_as_real(exact)
     if case.atol is not None or case.rtol is not None:
-        verdict = rule.close(*wide, dtype, case.atol or 0.0, case.rtol or 0.0)
+        verdict = rule.close(wide, plain, exact, dtype, case.atol or 0.0, case.rtol or 0.0)
     else:
-        verdict = rule.agrees(*wide, dtype, error=case.error, slack=wanted.slack)
+        verdict = rule.agrees(wide, plain, exact, dtype, error=case.error, slack=wanted.slack)
     return rule.Verdict(verdict.wrong.any(-1), verdict.share) if got.is_complex() else verdict
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,7 +110,7 @@ def expected_of_version(schema: Schema, case: Case, results: Mapping[str, Tensor
     return Expected(case, schema, outputs, device=device, slack=SLACK_OF_A_VERSION)
 
 
-def leaves(schema: Schema, inputs: Mapping[str, object], returned: object) -> dict[str, Tensor]:
+def leaves(schema: Schema, inputs: Mapping[str, object], returned: Any) -> dict[str, Tensor]:
     """What a call left behind, by name: its outputs, lists opened (`outs[0]`), then the arguments it mutated.
 
     >>> leaves(kv_write_.schema, inputs, None).keys()
@@ -171,6 +172,7 @@ def call(definition: Definition, inputs: Mapping[str, object]) -> object:
 
 def compared(wanted: Expected, values: Mapping[str, Tensor]) -> list[Tensor]:
     """What `compare` makes of one set of results, in float64; arguments are as the call left them."""
+    assert wanted.compare is not None
     named = {**wanted.case.bound(wanted.schema), **values}
     for name, value in named.items():  # a mutated list of tensors comes back opened
         if isinstance(value, (list, tuple)) and f"{name}[0]" in values:

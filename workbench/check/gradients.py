@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,7 +87,7 @@ def _forward(run: Callable, schema: Schema, inputs: Mapping[str, object], consta
     """Results and leaves of one call with gradients on; what the op mutates is a clone of its leaf."""
     moving: dict[str, Tensor] = {}
 
-    def leaf(argument: str, x: object, place: str = "") -> object:
+    def leaf(argument: str, x: Any, place: str = "") -> object:
         if not isinstance(x, Tensor) or not (x.is_floating_point() or x.is_complex()) or argument in constant:
             return x
         moving[f"grad_{argument}{place}"] = x = x.detach().requires_grad_()

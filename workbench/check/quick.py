@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -39,7 +40,7 @@ def check(op: Checkable, level: str = "quick", *, device: str | None = None) -> 
         cases = op.case_list()
         if cases:
             sample = Sample(op, min(cases, key=size), device, level)
-            rows = [guarded("agreement", c.label, lambda c=c: _agreement(op, c, device)) for c in cases]
+            rows = [guarded("agreement", c.label, partial(_agreement, op, c, device)) for c in cases]
             rows += [opcheck(sample, *test) for test in OPCHECKS[:-1]]
             rows += _gradients(sample, cases)
             rows += [opcheck(sample, *OPCHECKS[-1])]
@@ -79,7 +80,7 @@ def _gradients(sample: Sample, cases: tuple[Case, ...]) -> list[Row]:
     if reason:
         return [Row("gradients", label, "skip", f"not judged: {reason}")]
     same = [c for c in cases if c.name == sample.case.name]
-    rows = [guarded("gradients", c.label, lambda c=c: _agreeing_gradients(op, c, sample.device)) for c in same]
+    rows = [guarded("gradients", c.label, partial(_agreeing_gradients, op, c, sample.device)) for c in same]
     return [*rows, guarded("gradcheck", label, lambda: gradcheck(sample))]
 
 

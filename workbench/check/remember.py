@@ -77,10 +77,12 @@ def ingredients(function: Callable | None, depth: int = DEEP) -> list | None:
 def _remembered(
     kind: str, case: Case, schema: Schema, functions: tuple, device: str, make: Callable[[], Expected]
 ) -> Expected:
-    parts = [ingredients(f) for f in functions]
-    if any(p is None for p in parts):
-        return make()
-    made_of = [x for p in parts for x in p]
+    made_of: list = []
+    for f in functions:
+        part = ingredients(f)
+        if part is None:
+            return make()
+        made_of += part
     kept = vars(case.recipe).setdefault("answers", {})
     key = (kind, case, str(schema), device)
     former = kept.get(key)

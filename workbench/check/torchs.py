@@ -65,9 +65,8 @@ def opcheck(sample: Sample, test: str, name: str, proved: str, unproved: str) ->
             except Exception as error:
                 why = error.__cause__ or error  # opcheck wraps what it met
                 return failed(name, label, why, "inputs that require gradients" if with_grad else "plain inputs")
-        on = {(False,): "plain inputs", (True,): "inputs that require gradients"}.get(
-            tuple(tried), "plain inputs and inputs that require gradients"
-        )
+        kinds = {False: "plain inputs", True: "inputs that require gradients"}
+        on = " and ".join(kinds[with_grad] for with_grad in tried)
         said = proved if grad else proved.replace("values and gradients", "values")
         return Row(name, label, "pass", f"{said}, on {on}; {unproved}")
 

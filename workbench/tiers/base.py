@@ -15,6 +15,8 @@ from ..directives import Declaration
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Source
+from ..trial.probe import Gradient
+from ..trial.protocol import Library
 
 Dtypes = Mapping[str, "torch.dtype | None"]
 
@@ -26,7 +28,7 @@ class Kernel(ABC):
     because: str = ""  # what in the text decided for this tier
     layout = False  # must every call ask for the strides of the outputs?
     defines_itself = False  # does its own library define the op?
-    gradient: object = None  # how the worker takes the gradient that such a library brings, if it does
+    gradient: Gradient | None = None  # how the worker takes the gradient that such a library brings, if it does
 
     def __init__(self, source: Source, schema: Schema, slot: str, declaration: Declaration) -> None:
         self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"
@@ -84,6 +86,7 @@ class Kernel(ABC):
     def digest(self) -> str:
         """Of all that decides how the built kernel behaves."""
 
+    @abstractmethod
     def forget(self, dtypes: Dtypes) -> None:
         """A form that failed its trial is no form."""
 
@@ -104,13 +107,14 @@ class Kernel(ABC):
     # ------------------------------------------------------------ run
 
     @abstractmethod
-    def launch(self) -> object:
+    def launch(self) -> Library:
         """What the worker loads to run this kernel."""
 
     @abstractmethod
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         """Hand the kernel to torch. `on_miss` gets dtypes that were not built yet: None once they are, or why not."""
 
+    @abstractmethod
     def refresh(self) -> None:
         """See forms that were built after the install."""
 

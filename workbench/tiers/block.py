@@ -77,5 +77,11 @@ class BlockKernel(Kernel):
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         self._switch()
 
+    def forget(self, dtypes: Dtypes) -> None:
+        """It has one form, for all dtypes."""
+
+    def refresh(self) -> None:
+        """So there are no later ones."""
+
     def remove(self) -> None:
         """Its names go when another build takes their place."""

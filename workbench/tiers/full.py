@@ -11,9 +11,11 @@ from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
 from ..trial import Launch
+from ..trial.protocol import Library
 from .base import Dtypes
 from .choose import Tier
-from .host import HostKernel, Loaded
+from .host import HostKernel
+from .loaded import Loaded
 
 
 @dataclass(frozen=True)
@@ -92,17 +94,14 @@ class FullKernel(HostKernel):
         )
         return (*super().diagnostics, *notes)
 
-    def launch(self) -> object:
-        assert self._build is not None, "build comes before launch"
+    def launch(self) -> Library:
         if self._launched:
-            assert self._launcher_build is not None
-            return Launch(self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=True)
-        return FullModule(self._build.path, self.layout)
+            return Launch(self._launcher_built.path, self.declaration, (self._instance(),), self.layout, handles=True)
+        return FullModule(self._built.path, self.layout)
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         if self._launched:
             super().install(on_miss)
             return
-        assert self._build is not None, "build comes before install"
-        self._loaded = loaded(self._build.path, self.layout)
+        self._loaded = loaded(self._built.path, self.layout)
         self._loaded.register()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -15,57 +14,13 @@ from .. import directives
 from ..build import body, cpp, ctypes_cpp, host, host_types, launcher, native, process, store
 from ..build.result import Build
 from ..directives import Allocate, Require, Tune
-from ..errors import BuildError, Diagnostic, SchemaError
+from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source, directives_of
 from ..trial import Launch
+from ..trial.protocol import Library
 from .base import Dtypes, Kernel
-
-
-@dataclass(frozen=True)
-class Module:
-    """A library that registers itself: `wb_register` and `wb_unregister`, as launchers have them."""
-
-    path: str
-    layout: bool = False
-
-    def load(self, allocate: Callable[[int], int]) -> object:
-        return Loaded(self.path).ask_layout(self.layout).register()
-
-
-class Loaded:
-    """Such a library in this process. It is never unloaded: compiled callers may hold its code."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            self._library = ctypes.CDLL(path)
-        except OSError as error:
-            raise BuildError(f"the library does not load into this torch: {error}") from None
-        for name in ("wb_register", "wb_unregister"):
-            getattr(self._library, name).restype = ctypes.c_char_p
-
-    def ask_layout(self, always: bool) -> Loaded:
-        """Ask for the strides of the reference at every call, or only where an argument is not contiguous."""
-        self._library.wb_ask_layout(int(always))
-        return self
-
-    def on_miss(self, callback: Callable[[tuple[torch.dtype | None, ...]], str | None]) -> None:
-        """Ask `callback` before the first call with dtypes that it was not asked about: None, or why not to call."""
-        if hasattr(self._library, "wb_hook_miss"):
-            self._library.wb_set_message.argtypes = (ctypes.c_char_p,)
-            self._callback = native.hook_miss(self._library, callback)
-
-    def register(self) -> Loaded:
-        self._said(self._library.wb_register())
-        return self
-
-    def unregister(self) -> None:
-        self._said(self._library.wb_unregister())
-
-    @staticmethod
-    def _said(message: bytes | None) -> None:
-        if message:
-            raise BuildError(f"torch refused the kernels: {message.decode(errors='replace')}")
+from .loaded import Loaded, Module
 
 
 class HostKernel(Kernel):
@@ -224,11 +179,21 @@ class HostKernel(Kernel):
 
     # ------------------------------------------------------------ run
 
-    def launch(self) -> object:
+    @property
+    def _built(self) -> Build:
+        assert self._build is not None, "build comes before launch and install"
+        return self._build
+
+    @property
+    def _launcher_built(self) -> Build:
+        assert self._launcher_build is not None, "build comes before launch and install"
+        return self._launcher_build
+
+    def launch(self) -> Library:
         if not self._launched:
-            return Module(self._build.path, self.layout)
+            return Module(self._built.path, self.layout)
         return Launch(
-            self._launcher_build.path, self.declaration, (self._instance(),), self.layout, handles=self._handles
+            self._launcher_built.path, self.declaration, (self._instance(),), self.layout, handles=self._handles
         )
 
     @property
@@ -241,11 +206,11 @@ class HostKernel(Kernel):
         taken = [(places[self.declaration.aliases.get(p.name, p.name)], p.type) for p in self.function.parameters]
         numbers = tuple((i, name) for i, t in taken if (name := ctypes_cpp.name_of(t)))
         made = body.Body("", ("wb_call",), (numbers,))
-        return native.Instance((None,) * len(self.declaration.tensors), self._build.path, made)
+        return native.Instance((None,) * len(self.declaration.tensors), self._built.path, made)
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         if self._loaded is None:
-            self._loaded = native.Launcher(self._launcher_build.path) if self._launched else Loaded(self._build.path)
+            self._loaded = native.Launcher(self._launcher_built.path) if self._launched else Loaded(self._built.path)
         self.refresh()
         if isinstance(self._loaded, Loaded):
             self._loaded.on_miss(lambda codes: self._arrived(codes, on_miss))

@@ -125,6 +125,11 @@ class RawKernel(Kernel):
         return self.slot == "backward" and bool(taken & set(self.schema.saves))
 
     @property
+    def _built(self) -> Build:
+        assert self.launcher_build is not None, "build comes before launch and install"
+        return self.launcher_build
+
+    @property
     def cached(self) -> bool:
         builds = [b for _, b in self._forms.values()] + ([self.launcher_build] if self.launcher_build else [])
         return bool(builds) and all(b.cached for b in builds)
@@ -132,7 +137,7 @@ class RawKernel(Kernel):
     @property
     def digest(self) -> str:
         builds = sorted(b.key for _, b in self._forms.values())
-        parts = {"text": self.source.text, "slot": self.slot, "builds": builds, "launcher": self.launcher_build.key}
+        parts = {"text": self.source.text, "slot": self.slot, "builds": builds, "launcher": self._built.key}
         return store.key({**parts, "layout": self.layout})
 
     @property
@@ -146,7 +151,7 @@ class RawKernel(Kernel):
     def launch(self) -> Launch:
         """What the worker needs to run this kernel."""
         instances = tuple(i for i, _ in self._forms.values())
-        return Launch(self.launcher_build.path, self.declaration, instances, self.layout)
+        return Launch(self._built.path, self.declaration, instances, self.layout)
 
     # ------------------------------------------------------------ install
 
@@ -156,7 +161,7 @@ class RawKernel(Kernel):
         `on_miss` gets the dtypes that arrived and were not built yet; None once they are, or why they cannot be.
         """
         with _lock:
-            path = self.launcher_build.path
+            path = self._built.path
             if path not in _launchers:
                 _launchers[path] = native.Launcher(path)
             self._launcher = _launchers[path]
@@ -166,6 +171,7 @@ class RawKernel(Kernel):
 
     def refresh(self) -> None:
         """Let the launcher see forms that were built after it was installed."""
+        assert self._launcher is not None, "install comes first"
         instances = [i for i, _ in self._forms.values()]
         self._launcher.install(native.descriptor(self.declaration, instances, layout=self.layout))
 

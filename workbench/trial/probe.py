@@ -138,8 +138,12 @@ def spelled(schema: torch._C.FunctionSchema) -> str:
     text = str(schema)
     for a in schema.arguments:
         if a.has_default_value() and isinstance(a.default_value, list):
-            text = re.sub(rf"(\] {a.name}=)[^\[,)]+", lambda m, a=a: m[1] + str(a.default_value), text)
+            text = _with_default(text, a.name, str(a.default_value))
     return text
+
+
+def _with_default(schema: str, argument: str, default: str) -> str:
+    return re.sub(rf"(\] {argument}=)[^\[,)]+", lambda m: m[1] + default, schema)
 
 
 def keys_of(full: str) -> list[str]:
