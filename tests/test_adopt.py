@@ -110,6 +110,8 @@ def test_restore_loads_that_build_again(cells):
     found.plus.restore(1)
     assert values(found.plus) == (X + 1).tolist()
     assert found.plus.runs().number == found.scaled.runs().number == 1
+    with pytest.raises(wb.SchemaError, match="defined by its cell"):
+        found.plus.restore(0)
     found.plus.restore(2)
     assert values(found.plus) == (X + 2).tolist()
     cells("schema")
