@@ -24,7 +24,8 @@ tour: $(READY)  ## Run the tour notebook here, with a summary; writes out/01_tou
 lab: $(READY)  ## Open the tour in JupyterLab
 	@$(BIN)/python -m jupyter lab $(ROOT) $(ARGS) notebooks/01_tour.ipynb
 
-test: $(READY)  ## Run all tests; ARGS="-m 'not slow'" leaves out the slow ones
+test: ARGS ?= -m "not slow"
+test: $(READY)  ## Run the tests; ARGS="" runs the slow ones too, as CI does
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(READY)  ## Check style and types
@@ -35,7 +36,7 @@ format: $(READY)  ## Put the sources into their standard form
 	@$(BIN)/python -m ruff format .
 
 bench: $(READY)  ## Measure the figures in the README; writes benchmarks/results
-	@status=0; for each in call_overhead edit_latency; do \
+	@status=0; for each in call_overhead edit_latency extension_latency; do \
 	  $(BIN)/python -m benchmarks.$$each $(ARGS) || status=1; done; exit $$status
 
 clean:  ## Remove what the other targets made

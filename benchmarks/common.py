@@ -5,16 +5,19 @@ A ratio is taken between things measured in one run, side by side: the machine m
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import timeit
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -68,6 +71,13 @@ def spread(samples: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(samples), "min": min(samples), "max": max(samples), "count": len(samples)}
 
 
+def timed(what: str, samples: list[float], wanted: float | None = None) -> Figure:
+    """The median of some seconds, and their range where there are several."""
+    found = spread(samples)
+    note = f"{found['min']:.3f} to {found['max']:.3f} over {found['count']}" if len(samples) > 1 else ""
+    return Figure(what, found["median"], "s", wanted, note=note)
+
+
 def slowdown(samples: Sequence[float], window: int) -> float:
     """The last `window` samples' median over the first ones': 1.0 is no slower."""
     if len(samples) < 2 * window:
@@ -101,6 +111,22 @@ def child(module: str, part: str, *arguments: object, environment: Mapping[str, 
     if done.returncode or not marked:
         raise SystemExit(f"{part} failed ({done.returncode}):\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return json.loads(marked[-1].removeprefix(MARK))
+
+
+@contextlib.contextmanager
+def empty_cache() -> Iterator[dict[str, str]]:
+    """The environment of processes that share caches of their own, empty at first and removed afterwards."""
+    folder = tempfile.mkdtemp(prefix="benchmark-")
+    try:
+        yield {
+            "WORKBENCH_CACHE": os.path.join(folder, "workbench"),
+            "TORCH_EXTENSIONS_DIR": os.path.join(folder, "torch"),
+            "TVM_FFI_CACHE_DIR": os.path.join(folder, "tvm"),
+            "IPYTHONDIR": os.path.join(folder, "ipython"),
+            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]),  # ninja, for torch
+        }
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def hand_back(result: dict) -> None:

@@ -12,127 +12,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 
-from benchmarks.common import Figure, child, hand_back, resident_mb, say, slowdown, spread, table, write
+from benchmarks.common import Figure, child, empty_cache, hand_back, resident_mb, say, slowdown, table, timed, write
+from benchmarks.notebook import Notebook, compare, quiet
+from benchmarks.texts import CELL, CELL_CMATH, CELL_HOST, TORCH_CPP, TVM_CPP
 
 MODULE = "benchmarks.edit_latency"
 EDITS, HOST_EDITS, NEW_OPS, RESTARTS, IMPORTS, LONG_RUN = 10, 6, 5, 5, 5, 300
-SHAPES = ((4, 128), (5, 123), (3, 7, 11))
-
-REFERENCE = """\
-@wb.op("bench::{name}")
-def {name}(x: Tensor, alpha: float = 0.5) -> Tensor:
-    return torch.where(x > 0, x, alpha * x)
-
-@{name}.cases
-def _(t):
-    for shape in {shapes}:
-        yield t(*shape)
-"""
-CELL = """\
-%%cpp {name}
-//! n = x.numel()
-//! out = empty(x.shape)
-void {name}(const float* x, float* out, double alpha, int64_t n) {{
-  const float a = alpha, edit = {edit}.0f;
-  for (int64_t i = 0; i < n; ++i) out[i] = x[i] > 0 ? x[i] : a * x[i] + 0 * edit;
-}}
-"""
-CELL_CMATH = """\
-%%cpp {name}
-#include <cmath>
-//! n = x.numel()
-//! out = empty(x.shape)
-void {name}(const float* x, float* out, double alpha, int64_t n) {{
-  const float a = alpha, edit = {edit}.0f;
-  for (int64_t i = 0; i < n; ++i) out[i] = std::fmax(x[i], 0.0f) + a * std::fmin(x[i], 0.0f) + 0 * edit;
-}}
-"""
-CELL_HOST = """\
-%%cpp {name}
-Tensor {name}(const Tensor& x, float alpha) {{
-  Tensor out = torch::stable::empty_like(x);
-  const float *p = x.const_data_ptr<float>(), edit = {edit}.0f;
-  float* o = out.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < x.numel(); ++i) o[i] = p[i] > 0 ? p[i] : alpha * p[i] + 0 * edit;
-  return out;
-}}
-"""
-TORCH_CPP = """\
-torch::Tensor leaky(torch::Tensor x, double alpha) {{
-  auto in = x.contiguous();
-  auto out = torch::empty_like(in);
-  const float *p = in.data_ptr<float>(), a = alpha, edit = {edit}.0f;
-  float* o = out.data_ptr<float>();
-  for (int64_t i = 0; i < in.numel(); ++i) o[i] = p[i] > 0 ? p[i] : a * p[i] + 0 * edit;
-  return out;
-}}
-"""
-TVM_CPP = """\
-void leaky(tvm::ffi::TensorView x, tvm::ffi::TensorView out, double alpha) {{
-  const float *p = static_cast<const float*>(x.data_ptr()), a = alpha, edit = {edit}.0f;
-  float* o = static_cast<float*>(out.data_ptr());
-  for (int64_t i = 0; i < x.numel(); ++i) o[i] = p[i] > 0 ? p[i] : a * p[i] + 0 * edit;
-}}
-"""
-
-
-class Notebook:
-    """An IPython shell that runs cells and times them; `compilers` counts the compilers they started."""
-
-    def __init__(self) -> None:
-        from IPython.core.interactiveshell import InteractiveShell
-
-        self.shell = InteractiveShell.instance()
-        self.compilers = 0
-        sys.addaudithook(self._hear)
-        self.run("%load_ext workbench\nimport torch, workbench as wb\nfrom torch import Tensor")
-
-    def _hear(self, event: str, arguments: tuple) -> None:
-        if event == "subprocess.Popen":
-            executable, command = arguments[0], arguments[1]
-            words = [os.fsdecode(w) for w in command] if isinstance(command, (list, tuple)) else [str(command)]
-            name = os.path.basename(os.fsdecode(executable or words[0]))
-            self.compilers += "-o" in words and any(c in name for c in ("g++", "c++", "gcc", "clang", "cc1plus"))
-
-    def run(self, cell: str) -> float:
-        """Seconds that a cell took; a cell that raises ends the benchmark."""
-        from IPython.utils.capture import capture_output
-
-        begun = time.perf_counter()
-        with capture_output() as shown:
-            result = self.shell.run_cell(cell, store_history=True)
-        seconds = time.perf_counter() - begun
-        if not result.success:
-            raise SystemExit(f"{cell}\n{shown.stdout}\n{result.error_in_exec or result.error_before_exec}")
-        return seconds
-
-    def define(self, name: str) -> float:
-        return self.run(REFERENCE.format(name=name, shapes=SHAPES))
-
-    def edit(self, name: str, edit: int, cell: str = CELL) -> float:
-        return self.run(cell.format(name=name, edit=edit))
-
-
-def quiet(limit_s: float = 120.0) -> None:
-    """Wait until no compiler runs below this process: headers that are precompiled in the background are done."""
-    import psutil
-
-    still, deadline = 0, time.monotonic() + limit_s
-    while still < 10 and time.monotonic() < deadline:
-        names = []
-        for process in psutil.Process().children(recursive=True):
-            try:
-                names.append(process.name())
-            except psutil.NoSuchProcess:
-                pass
-        still = 0 if any(n.startswith(("cc1plus", "g++", "c++", "clang", "ld", "as")) for n in names) else still + 1
-        time.sleep(0.1)
 
 
 def part_edits() -> dict:
@@ -208,15 +97,6 @@ def part_import() -> dict:
     import workbench  # noqa: F401
 
     return {"seconds": time.perf_counter() - begun}
-
-
-def compare(call) -> None:
-    """What the others' edits are followed by, so that a result was seen to be right: three cases, as in the trial."""
-    import torch
-
-    for shape in SHAPES:
-        x = torch.randn(shape)
-        torch.testing.assert_close(call(x, 0.5), torch.where(x > 0, x, 0.5 * x))
 
 
 def part_load_inline() -> dict:
@@ -308,37 +188,18 @@ def figures(samples: dict) -> list[Figure]:
     return rows
 
 
-def timed(what: str, samples: list[float], wanted: float | None = None) -> Figure:
-    """The median of some seconds, and their range where there are several."""
-    found = spread(samples)
-    note = f"{found['min']:.3f} to {found['max']:.3f} over {found['count']}" if len(samples) > 1 else ""
-    return Figure(what, found["median"], "s", wanted, note=note)
-
-
 def measure(quick: bool) -> dict:
     """Run the parts, each in a process of its own, on an empty cache that is removed afterwards."""
-    folder = tempfile.mkdtemp(prefix="edit-latency-")
-    environment = {
-        "WORKBENCH_CACHE": os.path.join(folder, "workbench"),
-        "TORCH_EXTENSIONS_DIR": os.path.join(folder, "torch"),
-        "TVM_FFI_CACHE_DIR": os.path.join(folder, "tvm"),
-        "IPYTHONDIR": os.path.join(folder, "ipython"),
-        "PATH": os.pathsep.join(
-            [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
-        ),  # ninja, for load_inline
-    }
     plan = {"edits": 1, "restart": RESTARTS, "host": 1, "host_restart": RESTARTS, "long_run": 1, "import": IMPORTS,
             "tvm_ffi": 1, "load_inline": 1}  # fmt: skip
     samples: dict = {}
-    try:
+    with empty_cache() as environment:
         for part, count in plan.items():
             if quick and part == "load_inline":
                 continue
             say(f"{part} ...")
             results = [child(MODULE, part, environment=environment) for _ in itertools.repeat(None, count)]
             samples[part] = results if count > 1 else results[0]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return samples
 
 

@@ -18,6 +18,7 @@ BEGIN = "<!-- figures: written by tools/figures.py from benchmarks/results -->"
 END = "<!-- end of figures -->"
 TITLES = {
     "edit_latency": "From running a cell to its new version, installed and checked",
+    "extension_latency": "C++ extensions, from running a cell to its ops",
     "call_overhead": "One call on 16 floats, against `torch.mul`",
 }
 NOTHING = "Not measured yet: `make bench` measures, `python tools/figures.py` writes the figures here."
