@@ -18,7 +18,7 @@ def scale():
     wb.cpp(op, SCALE)
     with pytest.raises(wb.TrialError):
         wb.cpp(op, SCALE.replace("x[i] * k", "x[i] + k").replace("// Times k", "// Plus k"))
-    wb.cpp("scale.backward", SCALE_BACKWARD)
+    wb.cpp("live::scale.backward", SCALE_BACKWARD)
     return op
 
 

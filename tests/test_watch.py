@@ -164,7 +164,7 @@ def test_a_header_that_changes_rebuilds_and_is_named(desk):
     desk.write("more.h", "#define MORE 0.f\n")
     desk.write("scale.cpp", '#include "more.h"\n' + adding("MORE"))
     assert desk.settle() and desk.op(ONE).item() == 0.0
-    desk.write("more.h", "#define MORE 1e-30f\n")
+    desk.write("more.h", f"#define MORE 1e-30f  // {desk.op.qualname} {time.time_ns()}\n")  # never built before
     assert desk.settle() and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
     assert desk.shown[-1].lines[0].notes == ("rebuilt: more.h changed",)
 

@@ -378,12 +378,12 @@ def test_what_a_forward_saves_reaches_backward(backward):
         wb.cpp(norm, SAVING + SAVED)
     else:
         wb.cpp(norm, SAVING)
-        wb.cpp("norm.backward", RAW_BACKWARD)
+        wb.cpp("hosted::norm.backward", RAW_BACKWARD)
     assert norm.runs("backward", "cpu").number == 2
     wanted = gradients(norm.reference, X)[0]
     assert close(gradients(norm, X)[0], wanted)
     assert close(gradients(torch.compile(norm, fullgraph=True, backend="aot_eager"), X)[0], wanted)
-    error = refused("norm", SAVING.replace("//! rstd = empty(rows, dtype=float32)\n", ""))
+    error = refused("hosted::norm", SAVING.replace("//! rstd = empty(rows, dtype=float32)\n", ""))
     assert error.message == "norm returns rstd for backward; say what it is, for the fake: '//! rstd = empty(sizes, dtype=...)'"
 
 
@@ -648,7 +648,7 @@ def test_lists_and_none_among_what_backward_is_for():
         yield [t(2, 3), t(4)], None
         yield [t(5)], t(2)
 
-    wb.cpp("total.backward", """
+    wb.cpp("hosted::total.backward", """
 std::tuple<std::vector<Tensor>, std::optional<Tensor>> backward(const Tensor& grad_out, const std::vector<Tensor>& xs, std::optional<Tensor> w) {
   std::vector<Tensor> made;
   float factor = grad_out.const_data_ptr<float>()[0], sum = w ? 0 : 1;
