@@ -318,12 +318,12 @@ def test_the_text_decides_for_a_header(text, header):
     assert prelude.choose([text]) == header
 
 
-def test_what_speaks_to_python_is_optimised_less_unless_the_user_says_so():
+def test_what_a_source_includes_first_and_how_it_is_optimised():
     text = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {} struct F : torch::autograd::Function<F> {};"
     assert prelude.includes(prelude.PYBIND, [text]) == ('"wb_full_pybind.h"', "<torch/autograd.h>")
     assert prelude.includes(prelude.ATEN, ["at::Tensor f();"]) == ('"wb_full_aten.h"',)
-    assert prelude.optimisation(prelude.PYBIND, ()) == ("-O1",)
-    assert prelude.optimisation(prelude.PYBIND, ("-O3",)) == prelude.optimisation(prelude.TORCH, ()) == ()
+    assert prelude.optimisation(()) == prelude.optimisation(("-g",)) == ("-O1",)
+    assert prelude.optimisation(("-O3",)) == ()
 
 
 def test_errors_that_the_slim_header_causes_are_known():

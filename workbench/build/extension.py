@@ -56,7 +56,7 @@ def build(
 
     The options have torch's names. `Source.path` is the folder of its quoted includes, which are in the key. `macros`
     names a header of this package that every source includes first; `after` is text behind the first source.
-    Optimisation is -O2 where `extra_cflags` do not say.
+    Optimisation is -O1 where `extra_cflags` do not say.
 
     Raises BuildError with the compiler's messages on the user's lines, also for what the linker does not find and
     after `limit_s` seconds; ToolchainError without a compiler or ninja; SchemaError for CUDA sources, so far.
@@ -171,7 +171,7 @@ class Unit:
         return tuple(w for f in self.options.extra_cflags for w in _words(f))
 
     def own_flags(self, header: str) -> tuple[str, ...]:
-        return prelude.optimisation(header, self.cflags)
+        return prelude.optimisation(self.cflags)
 
     def precompiled(self, header: str) -> str:
         return headers.find(self.compiler, "full", header, (*self.own_flags(header), *self.cflags))

@@ -45,7 +45,7 @@ def make(whole: Extension, folder: Path, limit_s: float) -> Made:
     said = tuple(undefined.explained(d) for d in diagnostics.parse(log, whole.lines))
     if done.code:
         raise _failure(whole, done, log, said)
-    log, said = _python_names(whole, log, said)
+    log, said = _python_names(whole, _speaks_python(whole, chosen), log, said)
     said = (*(d for b in kept.values() for d in b.diagnostics), *said)
     return Made(
         f"{whole.name}.so", "full", time.perf_counter() - began, said, log=log, labels=whole.lines.labels,
@@ -73,7 +73,7 @@ def _run(
         units, name=whole.name, compiler=whole.compiler.command,
         cflags=(*flags.full(whole.compiler), *whole.options.extra_cflags), ldflags=whole.options.extra_ldflags,
         include_paths=whole.options.extra_include_paths, objects=[b.path for b in kept.values()],
-        first_ldflags=_linking(whole),
+        first_ldflags=_linking(whole, chosen),
     )  # fmt: skip
     (folder / "build.ninja").write_text(text, encoding="utf-8", errors="surrogateescape")
     command = [torch_ninja.program(), "--quiet", "-j", str(jobs.most(len(units)))]
@@ -84,10 +84,15 @@ def _run(
         raise store.Passing(BuildError(message, file=whole.units[0].source.file)) from error
 
 
-def _linking(whole: Extension) -> tuple[str, ...]:
+def _speaks_python(whole: Extension, chosen: Mapping[str, str]) -> bool:
+    """torch's own header brings pybind11 along, also where it stands in for a slim one."""
+    return whole.speaks_python or prelude.REAL in chosen.values()
+
+
+def _linking(whole: Extension, chosen: Mapping[str, str]) -> tuple[str, ...]:
     """An undefined name is an error of the linker, but Python's own names are in the process, not in a library."""
     made = [f"-fuse-ld={whole.compiler.linker}"] if whole.compiler.linker else []
-    return (*made, "-Wl,-z,defs", *(["-Wl,--warn-unresolved-symbols"] if whole.speaks_python else []))
+    return (*made, "-Wl,-z,defs", *(["-Wl,--warn-unresolved-symbols"] if _speaks_python(whole, chosen) else []))
 
 
 def _plain(log: str) -> str:
@@ -105,9 +110,11 @@ def _plain(log: str) -> str:
     return "".join(kept)
 
 
-def _python_names(whole: Extension, log: str, said: tuple[Diagnostic, ...]) -> tuple[str, tuple[Diagnostic, ...]]:
+def _python_names(
+    whole: Extension, python: bool, log: str, said: tuple[Diagnostic, ...]
+) -> tuple[str, tuple[Diagnostic, ...]]:
     """After a link that only warned of undefined names: an error for those that are not Python's."""
-    if not whole.speaks_python:
+    if not python:
         return log, said
     missing = undefined.besides_python(log)
     if missing:

@@ -36,7 +36,7 @@ def compiling(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple
 
 
 def full(compiler: Compiler) -> tuple[str, ...]:
-    """What the full tier adds to torch's own flags, before the user's: -O2, since torch has no -O at all."""
+    """What the full tier adds to torch's own flags, before the user's; `prelude.optimisation` lowers its -O."""
     of_torch = ("-std=", "-fPIC")
     made = tuple(f for f in ALWAYS if not f.startswith(of_torch))
     return (*made, *(GCC_ONLY if compiler.family == "gcc" else ()))
