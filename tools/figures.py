@@ -6,6 +6,7 @@ python tools/figures.py            # tests/tools/test_figures.py fails when the 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -39,7 +40,8 @@ def table(title: str, result: dict) -> str:
     for f in result["figures"]:
         bound = "" if f["wanted"] is None else f"{'>=' if f['at_least'] else '<='} {number(f['wanted'], f['unit'])}"
         note = "; ".join(part for part in ("" if f["holds"] else "**missed**", f["note"]) if part)
-        rows.append(f"| {f['what'].strip()} | {number(f['value'], f['unit'])} | {bound} | {note} |")
+        what = re.sub(r"<[^<>]+>", r"`\g<0>`", f["what"].strip())  # or a page takes a header's name for a tag
+        rows.append(f"| {what} | {number(f['value'], f['unit'])} | {bound} | {note} |")
     machine, versions = result["machine"], result["versions"]
     where = (
         f"{machine['cpu']}, {machine['cores']} cores; torch {versions['torch']}, {versions['g++']}; {result['date']}."
