@@ -64,5 +64,6 @@ def test_a_host_op_stands_beside_the_same_function_behind_plain_libraries():
     found = {"torch.mul": [1e-6] * 2, "cpp": [2e-6] * 2, "stable": [4e-6, 2e-6], "host": [4.2e-6, 2.1e-6]}
     rows = {f.what: f for f in call_overhead.figures({"no gradient": found, "gradient": {"torch.mul": [1e-6] * 2}})}
     beside = rows["ours, host tier, op(...), against the C++ op, stable ABI (STABLE_TORCH_LIBRARY)"]
-    assert (beside.value, beside.wanted, beside.holds) == (pytest.approx(1.05), 1.1, True)
-    assert not rows["ours, host tier, op(...), against the C++ op (TORCH_LIBRARY)"].holds
+    assert (beside.value, beside.wanted) == (pytest.approx(1.05), None)
+    plain = rows["ours, host tier, op(...), against the C++ op (TORCH_LIBRARY)"]
+    assert (plain.value, plain.wanted, plain.holds) == (pytest.approx(1.575), 1.1, False)
