@@ -368,3 +368,13 @@ def test_a_slim_header_that_lacks_something_is_replaced_by_torchs_own(monkeypatc
 def test_the_cache_has_room_for_all_headers():
     assert headers._store("full").limit_bytes == headers.FULL_LIMIT_BYTES > headers.LIMIT_BYTES
     assert cache.store("objects-full") is not cache.store()
+
+
+def test_a_build_that_memory_ended_says_so_and_is_tried_again(monkeypatch):
+    text = EXPORT + "int number() { return 43; }"
+    real, log = process.run, "g++: fatal error: Killed signal terminated program cc1plus\n"
+    monkeypatch.setattr(process, "run", lambda *a, **k: process.Finished(1, log, 0.1))
+    with pytest.raises(BuildError, match="ended by SIGKILL, most likely because memory ran out. Free some memory, lower MAX_JOBS"):
+        number(text)
+    monkeypatch.setattr(process, "run", real)
+    assert number(text) == 43  # nothing of the failure is remembered
