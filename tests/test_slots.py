@@ -149,3 +149,31 @@ def test_a_rerun_of_the_ops_cell_judges_by_the_comparison_that_follows_it(namesp
     assert again.runs().number == 1
     x = torch.randn(3)
     assert again(x).equal(-2 * x)
+
+
+def test_an_edit_of_the_body_alone_makes_no_compiled_caller_trace_again(namespace):
+    @wb.op(f"{namespace}::followed", returns="y", saves="rstd")
+    def followed(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+    @followed.cases
+    def _(t):
+        yield t(4, 8), t(8)
+
+    wb.cpp(followed, NORM, entry="norm")
+    traced = []
+
+    def backend(graph, inputs):
+        traced.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(lambda x, w: followed(x, w) * 2, fullgraph=True, backend=backend)
+    x, w = torch.randn(3, 8), torch.randn(8)
+    close(compiled(x, w), followed.reference(x, w) * 2)
+    wb.cpp(followed, NORM + "// another text, the same declaration\n", entry="norm")
+    assert followed.runs().number == 2
+    close(compiled(x, w), followed.reference(x, w) * 2)
+    assert len(traced) == 1
+    followed.restore(0)  # now nothing is saved, which is another graph with gradients
+    close(compiled(x, w), followed.reference(x, w) * 2)
+    assert len(traced) == 2

@@ -32,6 +32,7 @@ class Definition:
     compare: Callable | None = None
     derived_fake: Callable | None = None  # from the directives of an op without a reference
     saved_fake: Callable | None = None
+    traced: object = None  # of the installed forward's declaration, what those two fakes follow from
     forward_is_kernel: Callable[[str], bool] = lambda device: False
     backward_is_kernel: Callable[[str], bool] = lambda device: False
     born_of_a_cell: bool = False  # the schema was read from a kernel's signature

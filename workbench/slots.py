@@ -14,6 +14,7 @@ import torch
 
 from . import examine, verdict
 from .case import Case
+from .directives import Declaration
 from .errors import SchemaError, TrialError, WorkbenchError
 from .evidence import learn_layout
 from .tiers import Kernel
@@ -59,21 +60,29 @@ def settle(op) -> None:
         assert declaration is not None
         return declaration.fake(schema.bind(args, kwargs))
 
-    had = op.definition.saved_fake is not None
     op.definition.saved_fake = None
+    traced = None  # what a compiled caller took from the declaration; an edit of the body alone changes none of it
     if declaration is not None and declaration.saved:
         op.definition.saved_fake = lambda args, kwargs: [derived(args, kwargs)[n] for n in schema.saves]
+        traced = _numbers_and_shape(declaration)
     if op.reference is None and op.definition.fake is None and declaration is not None and declaration.allocations:
         op.definition.derived_fake = lambda *a, **k: _outputs_of(schema, derived(a, k))
-        op.changed()
+        traced = _numbers_and_shape(declaration)
     version = op.runs("backward", "cpu")
     backward = version.kernel
     if isinstance(backward, Kernel) and backward.uses_saved and not isinstance(forward, Kernel):
         _take_out(op, backward)  # nothing was saved, so the reference's vjp runs until a forward kernel is back
     elif isinstance(backward, Kernel) and backward.uses_saved:
         _hand_over(op, version)
-    if schema.saves or had:
+    if traced != op.definition.traced:
+        op.definition.traced = traced
         op.changed()
+
+
+def _numbers_and_shape(declaration: Declaration) -> tuple:
+    """Equal for two declarations whose fakes are the same."""
+    tuned = tuple(t.values[0] for t in declaration.tunes.values())
+    return (declaration.shape_key, declaration.literals, tuned)
 
 
 def _outputs_of(schema, made: dict):

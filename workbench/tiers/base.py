@@ -67,11 +67,6 @@ class Kernel(ABC):
         """The op that a trial of the forward calls: it gives what is saved, too."""
         return f"{self.schema.qualname}_forward"
 
-    @property
-    def saves_at(self) -> Callable | None:
-        """Fakes of the saved tensors for a call, by name; None where directives do not tell."""
-        return None
-
     # ------------------------------------------------------------ build
 
     @abstractmethod
