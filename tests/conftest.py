@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
@@ -30,6 +31,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         skip = pytest.mark.skip(reason="no CUDA device here: torch.cuda.is_available() is False")
         for item in wanted:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_ops() -> Iterator[None]:
+    """The ops that a file of tests made are not found any more by the next one: a bare name is that file's own."""
+    import workbench as wb
+    from workbench import define
+
+    before = set(wb.ops)
+    yield
+    for name in set(wb.ops) - before:
+        op = wb.ops[name]
+        if op.registration.foreign:
+            define._ops.pop(name)  # its library stays
+        else:
+            op.restore(0)
+            define.forget(op)
 
 
 @pytest.fixture
