@@ -203,7 +203,7 @@ def test_of_four_sources_only_the_edited_one_is_compiled(runs):
     assert [len(r) for r in runs] == [4, 1, 1]
     assert runs[1] == ["s2.cpp"] and runs[2] == [extension_run.EMPTY]
     assert [ctypes.CDLL(b.path).number() for b in (first, edited, linked)] == [6, 106, 106]
-    assert edited.resources == "compiled 1 of 4"
+    assert edited.note == "compiled 1 of 4"
 
 
 def test_an_error_in_one_source_costs_the_others_nothing(runs):

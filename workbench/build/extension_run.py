@@ -49,7 +49,7 @@ def make(whole: Extension, folder: Path, limit_s: float) -> Made:
     said = (*(d for b in kept.values() for d in b.diagnostics), *said)
     return Made(
         f"{whole.name}.so", "full", time.perf_counter() - began, said, log=log, labels=whole.lines.labels,
-        resources=f"compiled {len(waiting)} of {len(whole.units)}", toolchain=str(whole.compiler),
+        note=f"compiled {len(waiting)} of {len(whole.units)}", toolchain=str(whole.compiler),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import BuildError, Diagnostic
+from .resources import Resources
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class Build:
     """What a text compiled to.
 
     `path` is the shared object (or cubin), `tier` what it is ("body", "launcher", ...), `seconds` what the compiler
-    took, also when `cached` says that it did not run now. `diagnostics` are its warnings, `log` its whole output.
+    took, also when `cached` says that it did not run now. `diagnostics` are its warnings, `log` its whole output. Of a
+    cubin, `names` are the symbols of the kernels that were asked for and `resources` what each of them takes.
     """
 
     key: str
@@ -23,7 +25,9 @@ class Build:
     seconds: float
     cached: bool
     diagnostics: tuple[Diagnostic, ...] = ()
-    resources: str = ""
+    resources: tuple[Resources, ...] = ()
+    names: tuple[str, ...] = ()
+    note: str = ""
     log: str = ""
 
 
@@ -39,7 +43,9 @@ class Made:
     tier: str
     seconds: float
     diagnostics: tuple[Diagnostic, ...] = ()
-    resources: str = ""
+    resources: tuple[Resources, ...] = ()
+    names: tuple[str, ...] = ()
+    note: str = ""
     log: str = ""
     labels: tuple[str, ...] = ()
     toolchain: str = ""

@@ -27,6 +27,7 @@ from pathlib import Path
 from .. import settings
 from ..errors import BuildError, Diagnostic
 from . import eviction, result
+from .resources import Resources
 from .result import Build, Made
 
 LAYOUT = "1"  # part of every key; another number makes all former builds strangers
@@ -135,7 +136,11 @@ class Store:
         if self._verify and _digest(path) != meta["sha256"]:
             raise ValueError("its bytes have changed")
         said = tuple(Diagnostic(**d) for d in meta["diagnostics"])
-        build = Build(key, str(path), meta["tier"], float(meta["seconds"]), True, said, meta["resources"], meta["log"])
+        taken = tuple(Resources(**r) for r in meta["resources"])
+        build = Build(
+            key, str(path), meta["tier"], float(meta["seconds"]), True, said, taken, tuple(meta["names"]), meta["note"],
+            meta["log"],
+        )  # fmt: skip
         return build, tuple(meta["labels"]), size
 
     def discard(self, key: str) -> None:

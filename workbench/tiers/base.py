@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from ..build import flags, includes
+from ..build.resources import Resources
 from ..directives import Declaration
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
@@ -30,8 +31,10 @@ class Kernel(ABC):
     defines_itself = False  # does its own library define the op?
     gradient: Gradient | None = None  # how the worker takes the gradient that such a library brings, if it does
 
-    def __init__(self, source: Source, schema: Schema, slot: str, declaration: Declaration) -> None:
-        self.source, self.schema, self.slot, self.device = source, schema, slot, "cpu"
+    def __init__(
+        self, source: Source, schema: Schema, slot: str, declaration: Declaration, device: str = "cpu"
+    ) -> None:
+        self.source, self.schema, self.slot, self.device = source, schema, slot, device
         self.declaration = declaration
         folders = [source.path] if source.path else []
         self.headers = includes.digests(source.text, folders, flags.folders(declaration.flags))  # as they are now
@@ -94,6 +97,19 @@ class Kernel(ABC):
     @abstractmethod
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The compiler's warnings."""
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        """What its GPU kernels take, one entry a compiled kernel; none for code of the CPU."""
+        return ()
+
+    @property
+    def unrunnable(self) -> str:
+        """Why what was built cannot be run on this machine, as a few words; "" where it can.
+
+        Such a kernel is built and kept in its slot, its cases are told as skipped: nothing that was not run agrees.
+        """
+        return ""
 
     def forms_text(self) -> str:
         """The dtypes that have been built, for messages."""
