@@ -6,8 +6,8 @@
 ... def scale(x: Tensor, k: float = 2.0) -> Tensor:
 ...     return x * k
 
-In a notebook `%load_ext workbench` brings the cell magic `%%cpp`. Importing is quick and quiet: it makes no
-file, starts no process and looks for no compiler.
+In a notebook `%load_ext workbench` brings the cell magics `%%cpp` and `%%cuda`. Importing is quick and quiet: it
+makes no file, starts no process and looks for no compiler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .op import Op
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from .cells import cpp
+    from .cells import cpp, cuda
     from .load_inline import load_inline
     from .loading import load
 
@@ -40,6 +40,7 @@ __all__ = [
     "WorkbenchError",
     "case",
     "cpp",
+    "cuda",
     "load",
     "load_inline",
     "op",
@@ -48,7 +49,7 @@ __all__ = [
 
 
 # What builds is imported when it is first asked for.
-_LATER = {"cpp": ".cells", "load": ".loading", "load_inline": ".load_inline"}
+_LATER = {"cpp": ".cells", "cuda": ".cells", "load": ".loading", "load_inline": ".load_inline"}
 
 
 def __getattr__(name: str) -> object:

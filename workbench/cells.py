@@ -1,4 +1,7 @@
-"""`wb.cpp`: what the cell magic calls. It finds or makes the op, builds its slot, and raises if that was refused."""
+"""`wb.cpp` and `wb.cuda`: what the cell magics call.
+
+They find or make the op, build its slot, and raise if that was refused.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from .errors import BuildError, SchemaError, WorkbenchError
 from .op import Op
 from .reference import Definition
 from .report import Line
-from .source import Source
+from .source import LANGUAGE_DEVICES, Source
 from .turn import turn
 
 listeners: list[Callable[[Line], None]] = []  # who is told of every line; the notebook's magic shows it
@@ -50,8 +53,40 @@ def cpp(
 
     Raises SchemaError, BuildError or TrialError; each says what is still installed, and nothing is lost.
     """
-    source = Source(text, "cpp", path=os.getcwd(), first_line=1)
-    return run(target, source, force=force, cases=cases, file=file, entry=entry)
+    return run(target, _source(text, "cpp"), force=force, cases=cases, file=file, entry=entry)
+
+
+def cuda(
+    target: str | Op | None,
+    text: str,
+    *,
+    force: bool = False,
+    cases: str | list[str] | None = None,
+    file: str | None = None,
+    entry: str = "",
+) -> Op | Ops:
+    """Put CUDA code into a slot of an op; the arguments are those of `wb.cpp`.
+
+    >>> wb.cuda("scale", '''
+    ... //! n = x.numel()
+    ... //! out = empty(x.shape)
+    ... //! grid = cdiv(n, 256)
+    ... //! block = 256
+    ... template <typename T> __global__ void scale(const T* x, T* out, float k, long long n) {
+    ...   long long i = blockIdx.x * 256ll + threadIdx.x;
+    ...   if (i < n) out[i] = T(float(x[i]) * k);
+    ... }
+    ... ''')
+
+    It is compiled for the GPU at hand. Where there is none it is compiled for WORKBENCH_ARCH (or sm_90) and kept in
+    its slot, and the line says that it was not run. Raises what `wb.cpp` raises, and ToolchainError where the
+    compiler is missing (`pip install kernel-workbench[cuda]`).
+    """
+    return run(target, _source(text, "cuda"), force=force, cases=cases, file=file, entry=entry)
+
+
+def _source(text: str, language: str) -> Source:
+    return Source(text, language, path=os.getcwd(), first_line=1)
 
 
 def run(
@@ -75,7 +110,7 @@ def run(
         if file:
             files.write(files.place(file, text.path), text.text, target if isinstance(target, str) else qualname)
         names = _case_names(cases)
-        with install.keeping(op, slot):
+        with install.keeping(op, slot, LANGUAGE_DEVICES[text.language]):
             made = _new(text, qualname, slot, entry) if op is None else _reborn(op, text, slot, entry)
             line = _build(made, text, slot, force, names, entry, is_new=op is None)
             if line.installed and slot == "forward" and tiers.has_backward(text):
@@ -172,4 +207,4 @@ def _case_names(cases: str | list[str] | None) -> list[str] | None:
     return list(cases)
 
 
-__all__ = ["Line", "cpp", "run", "telling"]
+__all__ = ["Line", "cpp", "cuda", "run", "telling"]

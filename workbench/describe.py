@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from . import cost
+from . import cost, verdict
+from .build import resources
 from .report import Card, Check, HistoryRow, SlotRow, Trial
+from .tiers import Kernel
 from .version import Version
 
 
@@ -61,7 +63,7 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
         slot,
         f"v{version.number}",
         version.how,
-        agrees=agreement(version.trial),
+        agrees=verdict.unrun(version.kernel) or agreement(version.trial),
         ok=version.trial is None or version.trial.ok,
         time_us=version.rough_us,
         resources=_resources(op, version),
@@ -70,8 +72,11 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
 
 
 def _resources(op, version: Version) -> str:
-    left_out = getattr(version.kernel, "left_out", ())
-    return f"grad of {', '.join(left_out)}: reference's vjp" if left_out else ""
+    kernel = version.kernel
+    if not isinstance(kernel, Kernel):
+        return ""
+    left_out = f"grad of {', '.join(kernel.left_out)}: reference's vjp" if kernel.left_out else ""
+    return ", ".join(part for part in (resources.summary(kernel.resources), left_out) if part)
 
 
 def agreement(trial: Trial | None) -> str:

@@ -17,7 +17,7 @@ from .case import Case
 from .check import agree
 from .check.expect import Expected, call, expected, leaves
 from .check.gradients import expected_gradients
-from .inputs import fresh
+from .inputs import fresh, moved
 from .tiers import Kernel
 from .trial import Parcel
 
@@ -48,7 +48,7 @@ def evidences(op, kernel: Kernel, cases: Sequence[Case]) -> list[Evidence]:
 def evidence(op, case: Case, slot: str, kernel: object = None, *, without: str = "") -> Evidence:
     """What a case should give `kernel`; computed once for a case and a reference."""
     # Without a reference the installed version is the oracle, so another one is another question.
-    key = (case, slot, without, 0 if op.reference is not None else op.runs("forward", "cpu").number)
+    key = (case, slot, without, None if op.reference is not None else _judge_of(op, kernel))
     if key not in op.evidence:
         found = _forward_evidence(op, case, kernel) if slot == "forward" else _backward_evidence(op, case, without)
         op.evidence[key] = replace(found, digest=_digest(found))
@@ -78,13 +78,23 @@ def oracle(op, case: Case, kernel: object = None) -> Expected:
     if getattr(kernel, "defines_itself", False):
         why = "its cell alone says what it does: there is no reference"
         return replace(expected(None, op.schema, case), skipped=why)
-    if not op.slots or op.runs("forward", "cpu").kernel is kernel:
+    judge = _judge_of(op, kernel)
+    if judge is None:
         return replace(expected(None, op.schema, case), skipped="the first version of an op without a reference")
-    inputs = fresh(case.bound(op.schema))
+    inputs = moved(fresh(case.bound(op.schema)), judge[0])
     with torch.no_grad():
         args, kwargs = op.definition.split(list(inputs.values()))
         results = leaves(op.schema, inputs, op.torch_op(*args, **kwargs))
-    return agree.expected_of_version(op.schema, case, results)
+    return agree.expected_of_version(op.schema, case, moved(results, "cpu"))
+
+
+def _judge_of(op, kernel: object) -> tuple[str, int] | None:
+    """(device, number) of the installed version that stands for a reference; of the CPU's if there is one."""
+    for (slot, device), version in sorted(op.slots.items()):
+        runs = not getattr(version.kernel, "unrunnable", "")
+        if slot == "forward" and version.kernel is not kernel and runs and device in ("cpu", "cuda"):
+            return device, version.number
+    return None
 
 
 def _backward_evidence(op, case: Case, without: str) -> Evidence:

@@ -12,17 +12,19 @@ from typing import Protocol
 
 import torch
 
-from . import pullback, pulled, register, verdicts
+from . import gpu, pullback, pulled, register, verdicts
 from .case import Case
 from .check import agree
 from .check.expect import as_tensor, leaves
-from .errors import SchemaError, TrialError
+from .errors import SchemaError, ToolchainError, TrialError
 from .evidence import Evidence, evidence, evidences, learn_layout
-from .report import Outcome, Trial
+from .inputs import moved
+from .reference import flat
+from .report import NOT_RUN, Outcome, Trial
 from .schema import Schema
 from .steps import steps_of, with_backward
 from .tiers import Kernel
-from .trial import Job, Meta, Step, worker
+from .trial import Job, Meta, Step, Worker, worker
 from .version import Version
 
 LIMIT_S = 10.0
@@ -41,6 +43,8 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     started, limit_s = time.perf_counter(), limit_s or LIMIT_S
     if not cases:
         return Trial(())
+    if not kernel.trial_device:
+        return Trial(tuple(Outcome(c.name, c.dtype_name, "skip", detail=NOT_RUN) for c in cases))
     forward, backward = _pair(op, kernel)
     found = evidences(op, kernel, cases)
     learn_layout(op, kernel, cases)
@@ -55,7 +59,8 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     remembered = verdicts.recall(known)
     if remembered is not None:
         return replace(remembered, seconds=time.perf_counter() - started)
-    answer = worker().run(Job(tuple(steps), tuple(k.launch() for k in kernels), _schemas(op.schema, kernels)), limit_s)
+    job = Job(tuple(steps), tuple(k.launch() for k in kernels), _schemas(op.schema, kernels))
+    answer = worker_of(kernel).run(job, limit_s)
     outcomes = tuple(
         _outcome(op, slot, e, answer.results[i], limit_s) for i, (slot, e) in enumerate(judged) if e is not None
     )
@@ -75,7 +80,9 @@ class InPython(Protocol):
 def judge(op, kernel: Kernel | InPython, cases: Sequence[Case]) -> Trial:
     """Build what these cases ask for and try it on them; cases that the kernel has no form for are skipped."""
     if not isinstance(kernel, Kernel):
-        return Trial(tuple(judge_here(op, kernel.function, c) for c in (cases if kernel.device == "cpu" else ())))
+        if kernel.device == "cuda" and not gpu.present():
+            return Trial(tuple(Outcome(c.name, c.dtype_name, "skip", detail="not run: no GPU here") for c in cases))
+        return Trial(tuple(judge_here(op, kernel.function, c, kernel.device) for c in cases))
     tried, refusals = build(op, kernel, cases)
     trial = examine(op, kernel, tried)
     return replace(trial, outcomes=(*trial.outcomes, *refusals))
@@ -187,17 +194,17 @@ def _notes(found: Sequence[Evidence]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- outside the trial
 
 
-def judge_here(op, function: Callable, case: Case) -> Outcome:
+def judge_here(op, function: Callable, case: Case, device: str = "cpu") -> Outcome:
     """A kernel in Python on one case, in this process."""
     wanted = evidence(op, case, "forward").wanted
-    values = wanted.inputs()
+    values = moved(wanted.inputs(), device)
     args, kwargs = op.definition.split(list(values.values()))
     with torch.no_grad():
         out = function(*args, **kwargs)
     if op.schema.saves and isinstance(out, (tuple, list)):
         count = len(op.schema.outputs)
         out = out[0] if count == 1 else tuple(out[:count])
-    return agree.judge(leaves(op.schema, values, out), wanted)
+    return agree.judge(moved(leaves(op.schema, values, out), "cpu"), wanted)
 
 
 def call_in_worker(op, version: Version, args: tuple, kwargs: dict, *, limit_s: float | None = None) -> object:
@@ -209,15 +216,18 @@ def call_in_worker(op, version: Version, args: tuple, kwargs: dict, *, limit_s: 
     if version.slot != "forward":
         raise SchemaError(f"v{version.number} is a backward; call forward versions, or restore it")
     schema = op.schema
-    values = schema.bind(args, kwargs)
-    kernel.build([kernel.dtypes_of(values)])
+    given = schema.bind(args, kwargs)
+    kernel.build([kernel.dtypes_of(given)])
+    if not kernel.trial_device:
+        raise ToolchainError(f"v{version.number} of {op.qualname} cannot be run: {kernel.unrunnable}")
+    values = moved(given, "cpu")
     ordered, keywords = op.definition.split(list(values.values()))
     ordered = [v.detach() if isinstance(v, torch.Tensor) else v for v in ordered]
     step = Step(
         kernel.step_op, tuple(ordered), keywords, case="your call", outputs=(*schema.outputs, *schema.saves),
         layout=_layout_of(op, values), allocates=tuple(a.name for a in kernel.declaration.allocations),
     )  # fmt: skip
-    answer = worker().run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s or LIMIT_S)
+    answer = worker_of(kernel).run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s or LIMIT_S)
     if answer.printed:
         print(answer.printed, end="")
     result = answer.results[0]
@@ -227,9 +237,19 @@ def call_in_worker(op, version: Version, args: tuple, kwargs: dict, *, limit_s: 
             raise SchemaError(result.detail)
         raise TrialError(f"v{version.number} of {op.qualname}: {result.detail}", kind=kind, case="your call")
     for name, changed in result.mutated.items():
-        values[name].copy_(changed)
-    found = result.outputs[: len(schema.outputs)]
+        given[name].copy_(changed)
+    home = next((t.device for t in flat(list(given.values()))), "cpu")
+    found = list(moved(dict(enumerate(result.outputs[: len(schema.outputs)])), home).values())
     return None if not found else found[0] if len(found) == 1 else tuple(found)
+
+
+def worker_of(kernel: Kernel) -> Worker:
+    """The process that tries it: that of the CPU, or the one with a GPU."""
+    if kernel.trial_device != "cuda":
+        return worker()
+    from .trial.gpu_client import gpu_worker
+
+    return gpu_worker()
 
 
 def _layout_of(op, values: Mapping[str, object]) -> tuple[Meta, ...] | None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from .errors import SchemaError
 from .source import Source
 
-LANGUAGES = {".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp"}
-SOURCES = {**LANGUAGES, ".c": "cpp", ".cu": "cuda"}  # of an extension
+LANGUAGES = {".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".cu": "cuda"}
+SOURCES = {**LANGUAGES, ".c": "cpp"}  # of an extension
 
 _built: dict[str, tuple[str, str]] = {}  # by real path: the target and the digest of the text last built of it
 

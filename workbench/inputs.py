@@ -11,10 +11,18 @@ from torch import Tensor
 
 from .errors import SchemaError
 
-FLOATS = frozenset({
-    torch.float64, torch.float32, torch.float16, torch.bfloat16,
-    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
-})
+FLOATS = frozenset(
+    {
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz,
+    }
+)
 LARGE = 1 << 20  # elements: from here on a tensor is only sketched while a generator's cases are counted
 
 
@@ -134,6 +142,14 @@ def fresh(
 
     with torch.no_grad():
         return {name: copy(value, name) for name, value in named.items()}
+
+
+def moved(named: Mapping, device: torch.device | str) -> dict:
+    """The same values with all tensors on a device: copies as `fresh` makes them, or what is there already."""
+    wanted = torch.device(device)
+    if all(t.device.type == wanted.type for t in tensors_in(dict(named))):
+        return dict(named)
+    return fresh(named, device=wanted)
 
 
 def sketch_call(named: Mapping[str, object], seed: int) -> Callable[[], dict[str, object]]:

@@ -112,7 +112,7 @@ def judge_again(op) -> list[str]:
 
 
 @contextmanager
-def keeping(op, slot: str, device: str = "cpu") -> Iterator[None]:
+def keeping(op, slot: str, device: str) -> Iterator[None]:
     """Adds to any error what is still installed: the last words of every refusal."""
     try:
         yield

@@ -41,7 +41,7 @@ class Live:
         self._cases: tuple[Case, ...] | None = None
         self._learnt: dict[tuple, Case] = {}
         self.evidence: dict = {}  # what each case should give, while reference and cases stay
-        self.rough_inputs: tuple | None = None
+        self.rough_inputs: dict[str, tuple] = {}  # by device
         self.last_check: Check | None = None
         self.last_line: Line | None = None
         self.notes: tuple[str, ...] = ()
@@ -148,7 +148,8 @@ class Live:
 
     def _forget_evidence(self) -> None:
         self.evidence.clear()
-        self.rough_inputs = self.last_check = None
+        self.rough_inputs.clear()
+        self.last_check = None
 
     def _judge_again(self) -> None:
         """The reference or the cases changed: kernels that now differ are taken out, and named."""

@@ -36,11 +36,25 @@ class Workbench(Magics):
         PYBIND11_MODULE blocks say what it defines. `--force` installs a kernel that merely
         differs, `--cases` names the cases to try, `--file` also writes the cell there, `--entry` names the function.
         """
-        target, options = parse(line)
+        self._run("cpp", line, cell)
+
+    @no_var_expand
+    @cell_magic
+    def cuda(self, line: str, cell: str) -> None:
+        """Put CUDA kernels into a slot of an op; TARGET and options are those of `%%cpp`.
+
+        %%cuda [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]
+
+        Where there is no GPU they are compiled for WORKBENCH_ARCH (or sm_90) and not run, which the line says.
+        """
+        self._run("cuda", line, cell)
+
+    def _run(self, language: str, line: str, cell: str) -> None:
+        target, options = parse(line, language)
         history = self._shell.history_manager
         assert history is not None
         number = len(history.input_hist_raw) - 1  # execution_count is ahead of it in IPython 9
-        text = Source(cell, "cpp", file=f"cell [{number}]", first_line=2, path=_folder(self._shell))
+        text = Source(cell, language, file=f"cell [{number}]", first_line=2, path=_folder(self._shell))
         shown.clear()
         try:
             cells.run(target, text, **options)
@@ -63,16 +77,17 @@ class Workbench(Magics):
         return self.shell
 
 
-def parse(line: str) -> tuple[str | None, dict]:
+def parse(line: str, language: str = "cpp") -> tuple[str | None, dict]:
     """The magic's line as (target, options of `cells.run`).
 
     >>> parse("rmsnorm.backward --cases odd --force")
     ('rmsnorm.backward', {'cases': 'odd', 'force': True})
     """
+    usage = USAGE.replace("%%cpp", f"%%{language}")
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise SchemaError(f"%%cpp {line}: {error}; the usage is {USAGE}", line=1) from None
+        raise SchemaError(f"%%{language} {line}: {error}; the usage is {usage}", line=1) from None
     options: dict = {}
     targets = []
     while words:
@@ -82,15 +97,15 @@ def parse(line: str) -> tuple[str | None, dict]:
             options["force"] = True
         elif name in ("--cases", "--file", "--entry"):
             if not equals and not words:
-                raise SchemaError(f"{name} needs a value; the usage is {USAGE}", line=1)
+                raise SchemaError(f"{name} needs a value; the usage is {usage}", line=1)
             options[name[2:]] = value if equals else words.pop(0)
         elif word.startswith("-"):
-            raise SchemaError(f"{word} is no option of %%cpp; the usage is {USAGE}", line=1)
+            raise SchemaError(f"{word} is no option of %%{language}; the usage is {usage}", line=1)
         else:
             targets.append(word)
     if len(targets) > 1:
         given = " ".join(targets)
-        raise SchemaError(f"%%cpp takes one target, got {len(targets)}: {given}; the usage is {USAGE}", line=1)
+        raise SchemaError(f"%%{language} takes one target, got {len(targets)}: {given}; the usage is {usage}", line=1)
     return (targets[0] if targets else None), options
 
 

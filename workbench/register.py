@@ -174,7 +174,7 @@ class Registration:
         if former is not None:
             former._destroy()
 
-    def name_partial(self, name: str) -> None:
+    def name_partial(self, name: str, device: str) -> None:
         """A name for a backward launcher that leaves gradients out; the op's own backward adds the reference's."""
         schema, namespace = self.schema, self.schema.namespace
         if not _taken(f"{namespace}::{name}_backward"):
@@ -189,7 +189,7 @@ class Registration:
         def completed(*arguments):
             return pullback.completed(self.definition, partial(*arguments), default, arguments)
 
-        self.set_kernel(f"{schema.name}_backward", "cpu", completed)
+        self.set_kernel(f"{schema.name}_backward", device, completed)
 
     def fitting(self, definition: Definition) -> Definition:
         """What a new definition of the name comes to."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from .errors import Diagnostic
 
+NOT_RUN = "compiled, not run"  # the detail of a case that this machine has no device for
+
 
 def plain(value: object) -> Any:
     """Dataclasses, tuples, dtypes and the like as what JSON can hold."""
@@ -155,6 +157,7 @@ class Line(Report):
     cached: bool = False
     trial: Trial | None = None
     resources: str = ""  # "38 regs, no spills"
+    unrun: str = ""  # "compiled for sm_90, not run: no GPU here"; "" for what was run
     rough_us: float = 0.0
     rough_case: str = ""
     former: int = 0

@@ -6,17 +6,19 @@ instant, never nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from . import examine, verdict
+from . import examine, pullback, verdict
 from .case import Case
-from .directives import Declaration
 from .errors import SchemaError, TrialError, WorkbenchError
 from .evidence import learn_layout
+from .reference import flat
+from .schema import Schema
 from .tiers import Kernel
 from .version import Version
 
@@ -39,8 +41,8 @@ def put(op, version: Version) -> None:
 
 def _hand_over(op, version: Version) -> None:
     kernel = version.kernel
-    if kernel.left_out:
-        op.registration.name_partial(kernel.native_schema.name)
+    if kernel.left_out and not kernel.unrunnable:
+        op.registration.name_partial(kernel.native_schema.name, kernel.device)
     kernel.install(lambda dtypes: _arrived(op, version, dtypes))
 
 
@@ -52,40 +54,52 @@ def _take_out(op, kernel) -> None:
 
 def settle(op) -> None:
     """Make what compiled callers traced follow from the slots: saved fakes, backwards that need a forward's saves."""
-    forward = op.runs("forward", "cpu").kernel
-    declaration = forward.declaration if isinstance(forward, Kernel) else None
-    schema = op.schema
-
-    def derived(args: tuple, kwargs: dict) -> dict[str, torch.Tensor]:
-        assert declaration is not None
-        return declaration.fake(schema.bind(args, kwargs))
-
-    op.definition.saved_fake = None
-    traced = None  # what a compiled caller took from the declaration; an edit of the body alone changes none of it
-    if declaration is not None and declaration.saved:
-        op.definition.saved_fake = lambda args, kwargs: [derived(args, kwargs)[n] for n in schema.saves]
-        traced = _numbers_and_shape(declaration)
-    if op.reference is None and op.definition.fake is None and declaration is not None and declaration.allocations:
-        op.definition.derived_fake = lambda *a, **k: _outputs_of(schema, derived(a, k))
-        traced = _numbers_and_shape(declaration)
-    version = op.runs("backward", "cpu")
-    backward = version.kernel
-    if isinstance(backward, Kernel) and backward.uses_saved and not isinstance(forward, Kernel):
-        _take_out(op, backward)  # nothing was saved, so the reference's vjp runs until a forward kernel is back
-    elif isinstance(backward, Kernel) and backward.uses_saved:
-        _hand_over(op, version)
-    if traced != op.definition.traced:
-        op.definition.traced = traced
+    definition, schema = op.definition, op.schema
+    forwards = {d: v.kernel for (s, d), v in op.slots.items() if s == "forward" and isinstance(v.kernel, Kernel)}
+    savers = {d: k for d, k in forwards.items() if schema.saves and set(schema.saves) <= set(k.makes[0])}
+    makers = {d: k for d, k in forwards.items() if k.makes[0]} if _has_no_fake(op) else {}
+    definition.saved_fake = partial(_saved, schema, savers) if savers else None
+    if makers:
+        definition.derived_fake = lambda *a, **k: _outputs_of(schema, _fakes(schema, makers, a, k))
+    for (slot, device), version in list(op.slots.items()):
+        backward = version.kernel
+        if slot != "backward" or not isinstance(backward, Kernel) or not backward.uses_saved:
+            continue
+        if device in forwards:
+            _hand_over(op, version)
+        else:
+            _take_out(op, backward)  # nothing was saved: the reference's vjp runs until a forward kernel is back
+    # What a compiled caller took from the kernels; an edit of the body alone changes none of it.
+    traced = {d: k.makes for d, k in sorted({**savers, **makers}.items())} or None
+    if traced != definition.traced:
+        definition.traced = traced
         op.changed()
 
 
-def _numbers_and_shape(declaration: Declaration) -> tuple:
-    """Equal for two declarations whose fakes are the same."""
-    tuned = tuple(t.values[0] for t in declaration.tunes.values())
-    return (declaration.shape_key, declaration.literals, tuned)
+def _has_no_fake(op) -> bool:
+    return op.reference is None and op.definition.fake is None
 
 
-def _outputs_of(schema, made: dict):
+def _saved(schema: Schema, savers: Mapping[str, Kernel], args: tuple, kwargs: dict) -> list[torch.Tensor]:
+    """The fakes of the saved tensors; placeholders on a device where the reference runs, which saves nothing."""
+    device = _device(args, kwargs)
+    if device not in savers:
+        return [pullback.absent(device) for _ in schema.saves]
+    made = savers[device].fakes(schema.bind(args, kwargs))
+    return [made[n] for n in schema.saves]
+
+
+def _fakes(schema: Schema, makers: Mapping[str, Kernel], args: tuple, kwargs: dict) -> Mapping[str, torch.Tensor]:
+    """What the kernel on the arguments' device makes, or any other: an op without a reference has one fake."""
+    kernel = makers.get(_device(args, kwargs)) or next(iter(makers.values()))
+    return kernel.fakes(schema.bind(args, kwargs))
+
+
+def _device(args: tuple, kwargs: dict) -> str:
+    return next((t.device.type for t in flat([*args, *kwargs.values()])), "cpu")
+
+
+def _outputs_of(schema: Schema, made: Mapping[str, torch.Tensor]):
     found = [made[n] for n in schema.outputs]
     return found[0] if len(found) == 1 else tuple(found) or None
 

@@ -51,6 +51,9 @@ class Function:
     namespace: str = ""
 
 
+LANGUAGE_DEVICES = {"cpp": "cpu", "cuda": "cuda", "triton": "cuda", "python": "cpu"}  # whose slot a cell fills
+
+
 @dataclass(frozen=True)
 class Source:
     """What was typed, where.

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from . import cost
+from .build import resources
 from .errors import BuildError, TrialError
 from .measure import rough
-from .report import Line, Mismatch, Outcome, Trial
+from .report import NOT_RUN, Line, Mismatch, Outcome, Trial
 from .show import words
+from .source import LANGUAGE_DEVICES
 from .version import Version
 
 FAULTS = ("crash", "hang", "overrun", "mutation")  # what --force does not install
@@ -97,6 +99,8 @@ def line(op, version: Version, former: Version, seconds: float, headers: Sequenc
         tier=version.tier,
         cached=version.kernel.cached,
         trial=version.trial,
+        resources=resources.summary(getattr(version.kernel, "resources", ())),
+        unrun=unrun(version.kernel),
         rough_us=timed.us if timed else 0.0,
         rough_case=timed.case if timed else "",
         former=former.number if same else 0,
@@ -117,6 +121,13 @@ def _hint(op, version: Version) -> str:
     return f"Try it anyway: {' or '.join(ways)}." if ways else ""
 
 
+def unrun(kernel) -> str:
+    """`compiled for sm_90, not run: no GPU here`; "" for a kernel that this machine can run."""
+    if not getattr(kernel, "unrunnable", ""):
+        return ""
+    return f"compiled for {kernel.compiled_for}, not run: {kernel.unrunnable}"
+
+
 def rebuilt(headers: Sequence[str], cached: bool) -> tuple[str, ...]:
     """The note on headers that changed: "rebuilt: warp.h changed"; from the store nothing had to be built."""
     return (f"{'' if cached else 'rebuilt: '}{', '.join(headers)} changed",) if headers else ()
@@ -125,14 +136,13 @@ def rebuilt(headers: Sequence[str], cached: bool) -> tuple[str, ...]:
 def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
-    if version.trial is not None and not version.trial.outcomes:
+    if version.trial is not None and not version.trial.outcomes and not version.kernel.unrunnable:
         itself = getattr(version.kernel, "defines_itself", False)
         notes.append("no cases: it was loaded, not run" if itself else "no cases: it is tried at its first call")
     if version.kernel.left_out:
         notes.append(f"the gradient of {', '.join(version.kernel.left_out)} comes from the reference")
-    skipped = {o.detail for o in (version.trial.outcomes if version.trial else ()) if o.status == "skip"} - {
-        "not reached"
-    }
+    outcomes = version.trial.outcomes if version.trial else ()
+    skipped = {o.detail for o in outcomes if o.status == "skip"} - {"not reached", NOT_RUN}
     return (*notes, *sorted(skipped))
 
 
@@ -146,7 +156,7 @@ def uncompiled(op, slot: str, language: str, error: BuildError, seconds: float) 
         installed=False,
         seconds=seconds,
         refused=_first_message(error),
-        still=op.still(slot, "cpu"),
+        still=op.still(slot, LANGUAGE_DEVICES[language]),
         diagnostics=error.diagnostics,
     )
 

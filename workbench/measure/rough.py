@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..inputs import fresh, tensors_in
+from ..inputs import fresh, moved, tensors_in
 from ..version import Version
 
 BUDGET_S = 0.05
@@ -25,40 +25,59 @@ class Rough:
 def time_us(op, version: Version, clock: Callable[[], float] = time.perf_counter) -> Rough | None:
     """The best of a few calls of the op on its bench case, else on its largest case; None when it has no case.
 
-    The clock is wall time around one call on a CPU. A mutating op keeps mutating its own copies.
+    The clock is wall time around one call on a CPU, events around it on a GPU. A mutating op keeps mutating its own
+    copies.
     """
-    inputs = _inputs(op)
-    if inputs is None or version.slot != "forward":
+    if version.slot != "forward" or getattr(version.kernel, "unrunnable", False):
+        return None
+    inputs = _inputs(op, version.device)
+    if inputs is None:
         return None
     case, values = inputs
+    timed = _on_gpu if version.device == "cuda" else clock_around
     args, kwargs = op.definition.split(list(values.values()))
     best, spent = float("inf"), 0.0
     with torch.no_grad():
         for _ in range(CALLS_AT_MOST):
-            before = clock()
             try:
-                op.forward_op(*args, **kwargs)
+                took = timed(lambda: op.forward_op(*args, **kwargs), clock)
             except RuntimeError:  # a bench case need not be one that the kernel takes
                 return None
-            took = clock() - before
             best, spent = min(best, took), spent + took
             if spent + took > BUDGET_S:
                 break
     return Rough(best * 1e6, case.name)
 
 
-def _inputs(op):
+def clock_around(call: Callable[[], object], clock: Callable[[], float]) -> float:
+    """Seconds of one call by that clock."""
+    before = clock()
+    call()
+    return clock() - before
+
+
+def _on_gpu(call: Callable[[], object], _: Callable[[], float]) -> float:
+    """Seconds of one call on the device, between two events on the current stream."""
+    before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    before.record()
+    call()
+    after.record()
+    after.synchronize()
+    return before.elapsed_time(after) * 1e-3
+
+
+def _inputs(op, device: str):
     """(case, its inputs), kept on the op while they are small enough."""
-    if op.rough_inputs is not None:
-        return op.rough_inputs
+    if device in op.rough_inputs:
+        return op.rough_inputs[device]
     cases = op.case_list(bench=True)
     if not cases:
         return None
     bench = [c for c in cases if c.bench]
     chosen = bench[0] if bench else max(cases, key=lambda c: _bytes(c.bound(op.schema)))
-    values = fresh(chosen.bound(op.schema))
+    values = moved(fresh(chosen.bound(op.schema)), device)
     if _bytes(values) <= BYTES_AT_MOST:
-        op.rough_inputs = (chosen, values)
+        op.rough_inputs[device] = (chosen, values)
     return chosen, values
 
 

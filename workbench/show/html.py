@@ -42,7 +42,8 @@ def line(report: Line) -> str:
     title = f' title="{escape(report.title)}"' if report.title else ""
     head = [f"<b>{escape(words.target(report))}</b>", f'<span class="soft">{escape(words.how(report))}</span>']
     if report.installed:
-        parts = [words.run_time(report, MICRO), _agreement(report.trial), escape(report.resources), _rough(report)]
+        judged = _unrun(report) or _agreement(report.trial)
+        parts = [words.run_time(report, MICRO), judged, escape(report.resources), _rough(report)]
         head.append(f'<span class="acc"{title}>{version}</span>')
     else:
         still = f'{words.still(report)} <span class="acc">{escape(report.still)}</span>' if report.still else ""
@@ -65,6 +66,10 @@ def watched(report: Watched) -> str:
     error = f'<p class="bad">{rich(report.error)}</p>'.replace("\n", "<br>") if report.error else ""
     said = f"{report.state} <code>{escape(report.path)}</code>"
     return f'{"".join(map(line, report.lines))}{error}{captions(report.notes)}<p class="cap">{said}</p>'
+
+
+def _unrun(report: Line) -> str:
+    return f'<span class="soft">{escape(report.unrun)}</span>' if report.unrun else ""
 
 
 def _agreement(trial: Trial | None) -> str:

@@ -25,7 +25,7 @@ def line(report: Line) -> str:
         still = f"{words.still(report)} {report.still}" if report.still else ""
         parts = [f"{head} not installed", words.run_time(report), words.refusal(report) + still]
     else:
-        parts = [head, words.run_time(report), agreement(report.trial), report.resources, rough(report)]
+        parts = [head, words.run_time(report), report.unrun or agreement(report.trial), report.resources, rough(report)]
     below = [] if report.installed else _why(report)
     notes = [*report.notes, *(report.trial.notes if report.trial else ())]
     below += [_note(note) for note in dict.fromkeys([*notes, *([report.cost] if report.cost else [])])]

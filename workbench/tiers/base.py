@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 
@@ -110,6 +110,27 @@ class Kernel(ABC):
         Such a kernel is built and kept in its slot, its cases are told as skipped: nothing that was not run agrees.
         """
         return ""
+
+    @property
+    def trial_device(self) -> str:
+        """Where its trial runs: "cpu", "cuda", or "" where this machine cannot run it."""
+        return "" if self.unrunnable else self.device
+
+    @property
+    def compiled_for(self) -> str:
+        """The architecture that GPU code was compiled for, e.g. `sm_90`; "" for code of the CPU."""
+        return ""
+
+    def fakes(self, arguments: Mapping[str, object]) -> Mapping[str, torch.Tensor]:
+        """Outputs and saved tensors without data, by name: what the directives say of these fake arguments."""
+        return self.declaration.fake(arguments)
+
+    @property
+    def makes(self) -> tuple[tuple[str, ...], Hashable]:
+        """(the names that `fakes` knows, what these follow from): compiled callers hold both."""
+        d = self.declaration
+        names = tuple(a.name for a in d.allocations)
+        return names, (d.shape_key, d.literals, tuple(t.values[0] for t in d.tunes.values()))
 
     def forms_text(self) -> str:
         """The dtypes that have been built, for messages."""
