@@ -22,12 +22,14 @@ _SPELLED: dict[str, tuple[str, torch.dtype]] = {
         ["uint64_t", "unsigned long", "unsigned long long", "unsigned long int", "size_t"], ("uint64_t", torch.uint64)
     ),
     **dict.fromkeys(["half", "_Float16", "__half"], ("half", torch.float16)),
-    **dict.fromkeys(["bfloat16", "__nv_bfloat16"], ("bfloat16", torch.bfloat16)),
+    **dict.fromkeys(["bfloat16", "nv_bfloat16", "__nv_bfloat16"], ("bfloat16", torch.bfloat16)),
+    **dict.fromkeys(["__nv_fp8_e4m3"], ("__nv_fp8_e4m3", torch.float8_e4m3fn)),
+    **dict.fromkeys(["__nv_fp8_e5m2"], ("__nv_fp8_e5m2", torch.float8_e5m2)),
 }
 
 # Codes of launcher.h's type_name, in its order.
 CODES = ("pointer", "float", "double", "bool", "int8_t", "uint8_t", "int16_t", "uint16_t", "int", "unsigned int",
-         "int64_t", "uint64_t", "half", "bfloat16")  # fmt: skip
+         "int64_t", "uint64_t", "half", "bfloat16", "__nv_fp8_e4m3", "__nv_fp8_e5m2")  # fmt: skip
 
 # What a template's type parameter becomes for a dtype, in C++.
 CPP: dict[torch.dtype, str] = {
