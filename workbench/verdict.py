@@ -12,6 +12,7 @@ from .measure import rough
 from .report import NOT_RUN, Line, Mismatch, Outcome, Trial
 from .show import words
 from .source import LANGUAGE_DEVICES
+from .tiers import Kernel
 from .version import Version
 
 FAULTS = ("crash", "hang", "overrun", "mutation")  # what --force does not install
@@ -121,9 +122,9 @@ def _hint(op, version: Version) -> str:
     return f"Try it anyway: {' or '.join(ways)}." if ways else ""
 
 
-def unrun(kernel) -> str:
+def unrun(kernel: object) -> str:
     """`compiled for sm_90, not run: no GPU here`; "" for a kernel that this machine can run."""
-    if not getattr(kernel, "unrunnable", ""):
+    if not isinstance(kernel, Kernel) or not kernel.unrunnable:
         return ""
     return f"compiled for {kernel.compiled_for}, not run: {kernel.unrunnable}"
 

@@ -17,14 +17,17 @@ union Value {
 
 // ---- the descriptor: laid out the same in native.py -----------------------------------------------------------------
 struct Parameter {
-  int32_t value;  // which named value
-  int32_t type;   // C type it is converted to, see type_name
+  int32_t value;       // which named value
+  int16_t type;        // C type it is converted to, see type_name
+  int16_t from_float;  // 1: the named value is a double, 0: an int64_t or a pointer
 };
 struct Function {
-  int (*entry)(const Value* values);  // 0, or the position from 1 of a parameter whose value does not fit its C type
+  // 0, or the position from 1 of a parameter whose value does not fit its C type; of a GPU's kernel: its CUkernel
+  int (*entry)(const Value* values);
   const char* name;
   int64_t parameter_count;
   const Parameter* parameters;
+  int32_t* allowed;  // of a GPU's kernel: the dynamic shared memory that it may take, by device; 0: not asked yet
 };
 struct Instance {
   const int8_t* dtypes;  // of each tensor; no_dtype: it is None, any_dtype: no kernel takes it
@@ -49,7 +52,8 @@ constexpr int8_t any_dtype = -2;
 
 inline const char* type_name(int32_t code) {
   static const char* const names[] = {"pointer", "float", "double", "bool", "int8_t", "uint8_t", "int16_t", "uint16_t",
-                                      "int", "unsigned int", "int64_t", "uint64_t", "half", "bfloat16"};
+                                      "int", "unsigned int", "int64_t", "uint64_t", "half", "bfloat16",
+                                      "__nv_fp8_e4m3", "__nv_fp8_e5m2"};
   return names[code];
 }
 
@@ -202,8 +206,6 @@ struct Frame {
   }
   ~Frame();
 };
-
-void run(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outputs);
 
 }  // namespace wb
 

@@ -145,19 +145,31 @@ inline void refuse_none(const Frame& f, const Function& function) {
   }
 }
 
-inline void call_kernels(Frame& f) {
+[[noreturn]] __attribute__((noinline, cold)) inline void misfit(const Frame& f, const Function& function, int64_t position) {
+  const Parameter& p = function.parameters[position - 1];
+  const char* name = f.op.values[p.value];
+  problem("%s = %lld does not fit the parameter `%s %s` of %s", name, (long long)f.values[p.value].i, type_name(p.type), name, function.name);
+}
+
+inline void bind_tensors(Frame& f) {
   for (int k = 0; k < f.op.bound_count; ++k) {
     const Tensor& t = f.tensors[f.op.bound[k].tensor];
     f.values[f.op.bound[k].value].p = f.descriptor->handles ? (t.copy ? t.copy : t.handle) : t.data;
   }
+}
+
+// ---- what differs from device to device: `launcher_cuda.h` has these four for its own kind of frame ------------------
+struct Nothing {};
+inline void find_device(Frame&) {}
+inline void shape_launches(Frame&) {}
+inline Nothing enter(Frame&) { return {}; }
+inline void call_kernels(Frame& f) {
+  bind_tensors(f);
   for (int64_t k = 0; k < f.descriptor->function_count; ++k) {
     const Function& function = f.instance->functions[k];
     if (__builtin_expect(f.none != 0, 0)) refuse_none(f, function);
     const int wrong = function.entry(f.values);
-    if (wrong == 0) continue;
-    const Parameter& p = function.parameters[wrong - 1];
-    const char* name = f.op.values[p.value];
-    problem("%s = %lld does not fit the parameter `%s %s` of %s", name, (long long)f.values[p.value].i, type_name(p.type), name, function.name);
+    if (__builtin_expect(wrong != 0, 0)) misfit(f, function, wrong);
   }
 }
 
@@ -179,13 +191,14 @@ inline void give(Frame& f, StableIValue* stack, uint64_t outputs) {
   }
 }
 
-inline void steps(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outputs) {
+template <typename F> inline void steps(F& f, StableIValue* stack, uint64_t inputs, uint64_t outputs) {
   const auto wanted = static_cast<uint64_t>(f.op.argument_count);
   if (inputs != wanted) problem("registered with %d arguments, called with %d", int(wanted), int(inputs));
   take(f, stack);
   if (outputs != uint64_t(f.op.output_count) && outputs != uint64_t(f.op.result_count))
     problem("the launcher returns %d tensors, the op %d", f.op.result_count, int(outputs));
   read_tensors(f);
+  find_device(f);
   bool idle = false;
   for (bool again = false;; again = true) {
     f.descriptor = current();
@@ -196,8 +209,10 @@ inline void steps(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outpu
     if ((f.instance = find(f))) break;
     ask_for_instance(f, again);
   }
+  if (!idle) shape_launches(f);
   f.at = -1;
   if (!idle && f.descriptor->handles != 1) settle_arguments(f);
+  [[maybe_unused]] const auto inside = enter(f);
   make_tensors(f);
   if (!idle) call_kernels(f);
   give(f, stack, outputs);
@@ -213,7 +228,7 @@ inline void steps(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outpu
   throw Error(m.add(" (line %lld)", (long long)statement.line));
 }
 
-inline void run(Frame& f, StableIValue* stack, uint64_t inputs, uint64_t outputs) {
+template <typename F> inline void run(F& f, StableIValue* stack, uint64_t inputs, uint64_t outputs) {
   try {
     steps(f, stack, inputs, outputs);
   } catch (const Problem& p) {

@@ -115,7 +115,10 @@ inline void settle_output(Tensor& t, AtenTensorHandle like) {
   }
 }
 
-inline void make_tensors(Frame& f) {
+// Fills new memory with zeros; another kind of frame has its own.
+inline void zero(Frame&, Tensor& t) { memset(t.data, 0, static_cast<size_t>(t.numel * element_size(t.dtype))); }
+
+template <typename F> inline void make_tensors(F& f) {
   const Tensor* first = nullptr;
   bool layout = f.descriptor->layout != 0;
   for (int i = 0; i < f.op.tensor_arguments; ++i) {
@@ -141,8 +144,7 @@ inline void make_tensors(Frame& f) {
     if (t.dtype == no_dtype) continue;  // workspace of a call with nothing to do
     if (!t.handle) t.handle = new_tensor(t, t.strides);
     check(torch_get_mutable_data_ptr(t.copy ? t.copy : t.handle, &t.data), "reading a tensor");
-    if (f.op.allocations[i - f.op.tensor_arguments].flags & ZEROED && t.numel)
-      memset(t.data, 0, static_cast<size_t>(t.numel * element_size(t.dtype)));
+    if (f.op.allocations[i - f.op.tensor_arguments].flags & ZEROED && t.numel) zero(f, t);
   }
 }
 
