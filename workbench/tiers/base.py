@@ -99,6 +99,11 @@ class Kernel(ABC):
         """The compiler's warnings."""
 
     @property
+    def built(self) -> tuple[dict[str, torch.dtype | None], ...]:
+        """The dtypes that it was built for, in order; none where one build serves all."""
+        return ()
+
+    @property
     def resources(self) -> tuple[Resources, ...]:
         """What its GPU kernels take, one entry a compiled kernel; none for code of the CPU."""
         return ()

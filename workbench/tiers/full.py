@@ -61,9 +61,10 @@ class FullKernel(HostKernel):
     ) -> None:
         super().__init__(source, schema, slot, found, function=function, floating=floating)
         self.because = because.because
-        self._after = self._text()  # SchemaError now, before anything is compiled
+        self._after = self.text()  # SchemaError now, before anything is compiled
 
-    def _text(self) -> str:
+    def text(self) -> str:
+        """What stands behind the cell's own text."""
         if self._launched:
             return full.thunk(self.source, self.declaration, self.function)
         return full.render(self.source, self.schema, self.declaration, self.function, gradients=self._floating)

@@ -132,7 +132,7 @@ class HostKernel(Kernel):
     def _build_text(self) -> None:
         if self._build is None:
             self._build = cpp.compile(
-                self._text(),
+                self.text(),
                 kind="host",
                 flags=self.declaration.flags,
                 file=self.source.file,
@@ -145,7 +145,8 @@ class HostKernel(Kernel):
             text = launcher.render(schema, self.declaration, entry=self.slot, gradients=gradients)
             self._launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
 
-    def _text(self) -> str:
+    def text(self) -> str:
+        """What the compiler sees."""
         if self._launched:
             return host.thunk(self.source, self.declaration, self.function)
         return host.render(

@@ -135,6 +135,10 @@ class RawKernel(Kernel):
         return bool(builds) and all(b.cached for b in builds)
 
     @property
+    def built(self) -> tuple[dict[str, torch.dtype | None], ...]:
+        return tuple(self._named(key) for key in self._forms)
+
+    @property
     def digest(self) -> str:
         builds = sorted(b.key for _, b in self._forms.values())
         parts = {"text": self.source.text, "slot": self.slot, "builds": builds, "launcher": self._built.key}
