@@ -37,7 +37,7 @@ def test_poison_and_canaries_are_nan(dtype, pattern):
 def test_unwritten_elements_are_counted(dtype):
     meta = Meta(dtype, (5, 7), (7, 1))
     block = guard.allocate(meta.extent * dtype.itemsize)
-    tensor = meta.tensor(guard.storage(block))
+    tensor = guard.tensor(block, meta)
     assert guard.unwritten(tensor, block) == 35
     tensor[1:3].zero_()
     assert guard.unwritten(tensor, block) == 21
@@ -62,7 +62,7 @@ def test_a_changed_canary_is_found(nbytes, offset, found):
 
 def test_a_changed_byte_is_found_unless_a_tensor_that_may_change_has_it():
     block = guard.allocate(4 * 12)
-    base = Meta(torch.float32, (3, 4), (4, 1)).tensor(guard.storage(block))
+    base = guard.tensor(block, Meta(torch.float32, (3, 4), (4, 1)))
     base.copy_(torch.arange(12.0).view(3, 4))
     before = ctypes.string_at(block.start, 48)
     column = base[:, 1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import guard
+from .guard import Block
 from .parcel import Parcel
 from .protocol import Given, Made, Step
 
@@ -33,7 +33,7 @@ class Call:
         self.originals: dict[int, bytes] = {}
         self.uses: dict[tuple[int, int], list[tuple[str, Given]]] = {}
         self.writes: set[tuple[int, int]] = set()
-        self.storages: dict[tuple[int, int], torch.UntypedStorage] = {}
+        self.homes: dict[tuple[int, int], Block] = {}
         for argument, value in named:
             self._note(argument.name, value, bool(argument.alias_info and argument.alias_info.is_write))
         self._map()
@@ -62,11 +62,11 @@ class Call:
             parcel: Parcel = uses[0][1].parcel
             position, place = parcel.rooms[key[1]]
             tensors = tuple((name, given.parcel.tensors[given.name][1]) for name, given in uses)
-            block = guard.open_image(parcel.file.fd, position, place, tensors, key in self.writes)
+            block = self.trial.memory.open_image(parcel.file.fd, position, place, tensors, key in self.writes)
             if block.writable:
                 self.originals[block.start] = parcel.bytes_of(key[1])
             self.trial.blocks.append(block)
-            self.storages[key] = guard.storage(block)
+            self.homes[key] = block
 
     def _value(self, name: str, value: object, write: bool) -> object:
         """The argument itself: tensors on guarded memory, results of earlier steps, or what was given."""
@@ -81,7 +81,7 @@ class Call:
         if not isinstance(value, Given):
             return value
         number, meta = value.parcel.tensors[value.name]
-        tensor = meta.tensor(self.storages[id(value.parcel), number])
+        tensor = self.trial.memory.tensor(self.homes[id(value.parcel), number], meta)
         if write:
             self.mutated[name] = tensor
         return tensor
@@ -90,7 +90,7 @@ class Call:
         block = self.trial.home(tensor)
         if block is not None and not block.argument:
             place = self.trial.blocks.index(block)
-            self.trial.blocks[place] = guard.thaw(block)
+            self.trial.blocks[place] = self.trial.memory.thaw(block)
         self.mutated[name] = tensor
         return tensor
 

@@ -1,7 +1,7 @@
 """Memory that notices who touches it: data between unreadable pages, with canary bytes in what is left over.
 
 A run of bytes ends at the end of its last page, or up to 63 bytes before, so that it starts on the 64-byte boundary
-that torch gives every tensor. Nothing here knows about ops or steps.
+that torch gives every tensor. Nothing here knows about ops or steps. `gpu_guard` does the same in the memory of a GPU.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ POISON = bytes.fromhex("e5fffb7f")
 CANARY = bytes.fromhex("c9fffd7f")
 # Around arguments it is another one: what is read past the end of x must not pass for what stood past the end of out.
 CANARY_OF_ARGUMENTS = bytes.fromhex("d3fff97f")
+PROTECTS = True  # what is not writable cannot be written to: no need to look
 
 _PROT_NONE, _PROT_READ, _PROT_BOTH = 0, 1, 3
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
@@ -68,6 +69,7 @@ class Block:
     tensors: tuple[tuple[str, Meta | None], ...]  # metadata is None where only the name is known
     writable: bool
     argument: bool = False
+    device: bool = False  # its address is one of a GPU
 
     @property
     def end(self) -> int:
@@ -132,24 +134,36 @@ def damage(block: Block) -> tuple[str, int, int] | None:
     return None
 
 
-def storage(block: Block) -> torch.UntypedStorage:
-    """The bytes of a block as a storage to build tensors on."""
-    return _bytes_at(block.start, block.room.nbytes).untyped_storage()
+def tensor(block: Block, meta: Meta) -> torch.Tensor:
+    """A tensor on the bytes of a block."""
+    return meta.tensor(_bytes_at(block.start, block.room.nbytes).untyped_storage())
+
+
+def content(tensor: torch.Tensor) -> memoryview:
+    """The bytes from the first element to the last one, gaps included; valid as long as the tensor is."""
+    count = Meta.of(tensor).extent * tensor.element_size()
+    return memoryview((ctypes.c_ubyte * count).from_address(tensor.data_ptr())) if count else memoryview(b"")
 
 
 def unwritten(tensor: torch.Tensor, block: Block) -> int:
     """How many elements of `tensor`, which lies in `block`, still hold the poison."""
+    data = _bytes_at(tensor.data_ptr(), Meta.of(tensor).extent * tensor.element_size())
+    return poisoned(tensor, data, tensor.data_ptr() - block.start)
+
+
+def poisoned(tensor: torch.Tensor, data: torch.Tensor, position: int) -> int:
+    """How many elements of `tensor` are poison; `data` are the bytes of its extent, `position` bytes into a block."""
     if not tensor.numel():
         return 0
     size = min(tensor.element_size(), 8)
     period = max(4 // size, 1)  # elements after which the poison repeats
-    begin = (tensor.data_ptr() - block.start) // size % period
-    flat = _bytes_at(tensor.data_ptr(), Meta.of(tensor).extent * tensor.element_size()).view(_INTEGERS[size])
+    begin = position // size % period
+    flat = data.view(_INTEGERS[size])
     poison = torch.frombuffer(bytearray(POISON * 4), dtype=_INTEGERS[size])[begin:]
     if period == 1:
         same = flat == int(poison[0])
     else:
-        same = torch.empty(flat.shape, dtype=torch.bool)
+        same = torch.empty(flat.shape, dtype=torch.bool, device=flat.device)
         for k in range(min(period, len(flat))):
             same[k::period] = flat[k::period] == int(poison[k])
     if tensor.element_size() > size:  # complex128 is two of them
@@ -167,7 +181,12 @@ def changed_byte(block: Block, original: bytes, allowed: list[torch.Tensor]) -> 
     if ctypes.string_at(block.start, block.room.nbytes) == original:
         return None
     was = torch.frombuffer(bytearray(original), dtype=torch.uint8)
-    differs = was != _bytes_at(block.start, block.room.nbytes)
+    return first_change(was, _bytes_at(block.start, block.room.nbytes), block, allowed)
+
+
+def first_change(was: torch.Tensor, now: torch.Tensor, block: Block, allowed: list[torch.Tensor]) -> int | None:
+    """The first byte of `block` in which these two differ and that belongs to no tensor in `allowed`."""
+    differs = was != now
     for tensor in allowed:
         first = tensor.data_ptr() - block.start
         differs.as_strided((*tensor.shape, tensor.element_size()), byte_strides(tensor), first).fill_(False)

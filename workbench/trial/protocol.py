@@ -41,7 +41,8 @@ class Meta:
         return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}"
 
     def tensor(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.shape, self.strides)
+        made = torch.empty(0, dtype=self.dtype, device=storage.device)
+        return made.set_(storage, self.offset, self.shape, self.strides)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from .wire import FRAME, Done, Order, Stored, unpack
 class Trial:
     """One job in progress."""
 
-    def __init__(self, order: Order, frames: int, output: int) -> None:
-        self.order = order
+    def __init__(self, order: Order, frames: int, output: int, memory: Any = guard) -> None:
+        self.order, self.memory = order, memory  # `guard`, or what does the same in the memory of a GPU
         self.results = order.results
         self.frames, self.output = frames, output
         self.blocks: list[guard.Block] = []  # what the op that runs now can reach; frozen ones included
@@ -35,6 +35,7 @@ class Trial:
         self.asked = False  # has the launcher asked for the reference's strides?
         self.made: dict[tuple[int, int], object] = {}
         self.position = 0  # end of the result file
+        self.broken = False  # nothing can run here any more
         self.step = Step("")
         self.keep: list[object] = []
 
@@ -61,14 +62,28 @@ class Trial:
         try:
             job: Job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
             self.keep.append(_define(job.schemas, self.expected))
-            self.keep.append([library.load(self.allocate) for library in job.libraries])
-            if self.order.allocator:
-                self.guarding = Allocator(self.order.allocator, self.allocate_own)
+            for library in job.libraries:
+                self.keep.append(library.load(self.allocate))
+            self.guarding = self.guard_own(job)
         except BaseException as error:
             self.tell("failed", said(error))
             return
         for number, step in enumerate(job.steps):
             self.take(number, step)
+            if self.broken:
+                return
+
+    def guard_own(self, job: Job) -> AbstractContextManager:
+        """What guards the memory that the code under trial allocates by itself."""
+        return Allocator(self.order.allocator, self.allocate_own) if self.order.allocator else nullcontext()
+
+    def invoke(self, call: Call) -> object:
+        """The call itself, and all the work that it began."""
+        return call.op(*call.args, **call.keywords)
+
+    def raised(self, error: BaseException) -> tuple[str, str]:
+        """Status and sentence of a step that raised."""
+        return "error", said(error)
 
     def take(self, number: int, step: Step) -> None:
         started = time.perf_counter()
@@ -80,25 +95,25 @@ class Trial:
             torch.set_num_threads(self.order.threads)
             started = time.perf_counter()
             with self.guarding:
-                returned = call.op(*call.args, **call.keywords)
+                returned = self.invoke(call)
             seconds = time.perf_counter() - started
             torch.set_num_threads(1)  # our own looks are short: on busy cores, threads waiting for threads cost more
             outputs = _as_tuple(returned)
             self.made.update({(number, i): value for i, value in enumerate(outputs)})
             self.name_results(outputs)
-            status, detail = self.inspect(call)
+            status, detail = self.inspect(call, outputs)
             done = Done(number, status, detail, seconds=seconds, **self.collect(call, outputs))
         except Skip as reason:
             done = Done(number, "skip", str(reason))
         except BaseException as error:
-            done = Done(number, "error", said(error), seconds=time.perf_counter() - started)
+            done = Done(number, *self.raised(error), seconds=time.perf_counter() - started)
         _flush()
         self._write(self.output, self.order.mark)
         self.tell("done", done)
 
     def allocate(self, nbytes: int, tensors: tuple[tuple[str, Meta | None], ...] = ()) -> int:
         """The address of `nbytes` of guarded, poisoned memory. Launchers call this for what they allocate."""
-        block = guard.allocate(nbytes)
+        block = self.memory.allocate(nbytes)
         block = replace(block, tensors=tensors or self.guess(nbytes))
         self.blocks.append(block)
         self.tell("block", block)
@@ -150,25 +165,25 @@ class Trial:
         for i, meta in enumerate(self.step.layout):
             start = self.allocate(meta.extent * meta.dtype.itemsize, ((self.step.output(i), meta),))
             block = next(b for b in reversed(self.blocks) if b.start == start)
-            made.append(meta.tensor(guard.storage(block)))
+            made.append(self.memory.tensor(block, meta))
         return made[0] if len(made) == 1 else tuple(made)
 
-    def inspect(self, call: Call) -> tuple[str, str]:
+    def inspect(self, call: Call, outputs: tuple) -> tuple[str, str]:
         """Status and sentence of a step that returned: was anything written that may not be?"""
         found = ("ok", "")
         for place in range(len(self.blocks)):
             block = self.blocks[place]
-            if not block.writable:
+            if not block.writable and self.memory.PROTECTS:
                 continue
-            if hit := guard.damage(block):
+            if hit := self.memory.damage(block):
                 found = ("overrun", explain.damaged(block, *hit))
-            elif block.argument and found[0] == "ok":
+            elif (block.argument or not block.writable) and found[0] == "ok":
                 inside = [t for t in call.mutated.values() if self.home(t) is block]
-                byte = guard.changed_byte(block, call.originals[block.start], inside)
+                byte = self.memory.changed_byte(block, call.originals.get(block.start, b""), inside)
                 if byte is not None:
                     found = ("mutation", explain.mutated(block, byte))
             if block.start not in self.own or block.tensors:  # the code may keep for later what it did not return
-                self.blocks[place] = guard.freeze(block)
+                self.blocks[place] = self.memory.freeze(block)
         return found
 
     def collect(self, call: Call, outputs: tuple) -> dict[str, Any]:
@@ -188,12 +203,10 @@ class Trial:
             return value
         meta = Meta.of(value)
         stored = Stored(meta, self.position)
-        left = meta.extent * value.element_size()
-        if left:
-            view = memoryview((ctypes.c_ubyte * left).from_address(value.data_ptr()))
-            while view:
-                count = os.pwrite(self.results.fd, view, self.position)
-                self.position, view = self.position + count, view[count:]
+        view = self.memory.content(value)
+        while view:
+            count = os.pwrite(self.results.fd, view, self.position)
+            self.position, view = self.position + count, view[count:]
         self.position = -(-self.position // guard.ALIGNMENT) * guard.ALIGNMENT
         return stored
 
@@ -204,7 +217,7 @@ class Trial:
 
     def unwritten(self, tensor: object) -> int:
         block = self.home(tensor)
-        return 0 if block is None or block.argument else guard.unwritten(tensor, block)
+        return 0 if block is None or block.argument else self.memory.unwritten(tensor, block)
 
     def alias(self, tensor: object) -> str:
         block = self.home(tensor)
