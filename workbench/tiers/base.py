@@ -99,7 +99,7 @@ class Kernel(ABC):
         """The compiler's warnings."""
 
     @property
-    def built(self) -> tuple[dict[str, torch.dtype | None], ...]:
+    def forms(self) -> tuple[dict[str, torch.dtype | None], ...]:
         """The dtypes that it was built for, in order; none where one build serves all."""
         return ()
 

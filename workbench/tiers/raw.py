@@ -135,7 +135,7 @@ class RawKernel(Kernel):
         return bool(builds) and all(b.cached for b in builds)
 
     @property
-    def built(self) -> tuple[dict[str, torch.dtype | None], ...]:
+    def forms(self) -> tuple[dict[str, torch.dtype | None], ...]:
         return tuple(self._named(key) for key in self._forms)
 
     @property

@@ -1,0 +1,53 @@
+"""What the compilers made of a version: `inspect(op)`. Assembly and remarks of C++; PTX, SASS and resources of GPU code.
+
+One module for each language, one for each kind of text; nothing here runs a kernel or needs a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..errors import SchemaError
+from ..tiers import Kernel
+from ..version import LANGUAGES, Version
+from . import choose, cpp, units
+from .inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
+
+
+def inspect(
+    op,
+    version: int | Version | None = None,
+    dtype: torch.dtype | str | None = None,
+    slot: str = "forward",
+    *,
+    against: int | Version | None = None,
+) -> Inspection | Comparison:
+    """What the compiler made of a version; see `Op.inspect`."""
+    found = _one(op, choose.version(op, version, slot), dtype)
+    if against is None:
+        return found
+    return Comparison(found, _one(op, choose.version(op, against, slot), dtype))
+
+
+def _one(op, version: Version, dtype: torch.dtype | str | None) -> Inspection:
+    kernel = choose.kernel(op, version)
+    dtypes, others = choose.dtypes(op, version, kernel, dtype)
+    found = Inspection(
+        op=op.qualname, version=version.number, slot=version.slot, device=version.device, how=version.how,
+        dtype=choose.spelled(dtypes), target="", toolchain="", source=kernel.source, rows=(), stages=(), others=others,
+        notes=(f"v{version.number} is not installed: it {version.refused}",) if version.refused else (),
+    )  # fmt: skip
+    found = replace(found, **_made(op, version, kernel, dtypes, found.notes))
+    return found
+
+
+def _made(op, version: Version, kernel: Kernel, dtypes: choose.Dtypes, notes: tuple[str, ...]) -> dict:
+    language = kernel.source.language
+    if language == "cpp":
+        return cpp.stages(units.unit(kernel, dtypes), kernel.source.file)
+    raise SchemaError(f"there is no inspection of {LANGUAGES.get(language, language)} kernels of the {kernel.tier} tier")
+
+
+__all__ = ["Comparison", "Entry", "Finding", "FunctionRow", "Inspection", "KernelRow", "Stage", "inspect"]

@@ -1,0 +1,94 @@
+"""Which version is meant, and for which dtypes: what `op.inspect` is asked in short, said in full."""
+
+from __future__ import annotations
+
+import torch
+
+from ..build.ctypes_cpp import short
+from ..errors import SchemaError
+from ..tiers import Kernel
+from ..version import LANGUAGES, Version
+
+Dtypes = dict[str, "torch.dtype | None"]
+
+
+def version(op, wanted: int | Version | None, slot: str) -> Version:
+    """The version that is meant: that number, or what runs in the slot, on a GPU first.
+
+    SchemaError where there is none of that number, or nothing but the reference.
+    """
+    if isinstance(wanted, Version):
+        return wanted
+    if wanted is not None:
+        if not -len(op.versions) <= wanted < len(op.versions):
+            raise SchemaError(f"{op.name} has no version {wanted}; the last one is {len(op.versions) - 1}")
+        return op.versions[wanted]
+    if slot not in ("forward", "backward"):
+        raise SchemaError(f"{op.name} has the slots forward and backward, not {slot!r}")
+    filled = [v for (name, _), v in sorted(op.slots.items(), reverse=True) if name == slot]  # cuda before cpu
+    built = [v for v in op.versions[1:] if v.slot == slot]
+    if filled or built:
+        return op.versions[(filled or built[-1:])[0].number]
+    runs = "the reference" if slot == "forward" else "the reference's vjp"
+    raise SchemaError(
+        f"{op.name} {slot} runs {runs}, which no compiler made: write a %%cpp, %%cuda or %%triton cell for it first"
+    )
+
+
+def kernel(op, chosen: Version) -> Kernel:
+    """Its kernel. SchemaError where no source of it was compiled: the reference, a Python function."""
+    what = f"v{chosen.number} of {op.name}"
+    if not chosen.number:
+        raise SchemaError(
+            f"{what} is the reference, in Python, so there is nothing compiled to look at: choose one of "
+            f"{_choices(op)}"
+        )
+    if not isinstance(chosen.kernel, Kernel):
+        raise SchemaError(
+            f"{what} is a {LANGUAGES[chosen.language]} function, so there is nothing compiled to look at: choose one "
+            f"of {_choices(op)}"
+        )
+    return chosen.kernel
+
+
+def _choices(op) -> str:
+    built = [f"v{v.number}" for v in op.versions if isinstance(v.kernel, Kernel)]
+    return ", ".join(built) or "the cells that are still to be written"
+
+
+def dtypes(op, chosen: Version, of: Kernel, wanted: torch.dtype | str | None) -> tuple[Dtypes, tuple[str, ...]]:
+    """The dtypes of the tensor arguments to look at, and the other choices, in words.
+
+    Without `wanted` those that were built first; with it those that have it, built or not: all floating-point tensors
+    of the first form in that dtype.
+    """
+    built = of.forms
+    if not built:
+        return {}, ()
+    if wanted is None:
+        return built[0], _others(built, built[0])
+    kind = _dtype(wanted)
+    for form in built:
+        if kind in [d for d in form.values() if d is not None][:1]:
+            return form, _others(built, form)
+    form = {n: kind if d is None or d.is_floating_point == kind.is_floating_point else d for n, d in built[0].items()}
+    return form, _others(built, form)
+
+
+def _others(built: tuple[Dtypes, ...], chosen: Dtypes) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(spelled(form) for form in built if form != chosen))
+
+
+def _dtype(wanted: torch.dtype | str) -> torch.dtype:
+    found = getattr(torch, wanted.removeprefix("torch."), None) if isinstance(wanted, str) else wanted
+    if not isinstance(found, torch.dtype):
+        raise SchemaError(f"{wanted!r} is no dtype of torch; write it like torch.bfloat16 or 'bfloat16'")
+    return found
+
+
+def spelled(form: Dtypes) -> str:
+    """`float32`, or `x float32, w bfloat16` where tensors differ."""
+    kinds = {n: short(d) for n, d in form.items() if d is not None}
+    if len(set(kinds.values())) == 1:
+        return next(iter(kinds.values()))
+    return ", ".join(f"{n} {kind}" for n, kind in kinds.items())
