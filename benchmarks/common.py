@@ -142,7 +142,19 @@ def machine() -> dict[str, object]:
     info = Path("/proc/cpuinfo")
     models = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
     model = models[0].partition(":")[2].strip() if models else platform.processor()
-    return {"cpu": model or "unknown", "cores": len(os.sched_getaffinity(0)), "system": platform.platform(terse=True)}
+    found = {"cpu": model or "unknown", "cores": len(os.sched_getaffinity(0)), "system": platform.platform(terse=True)}
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    if shutil.which(asked[0]):
+        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.splitlines()
+        found |= {"gpus": said, "cuda": _cuda()}
+    return found
+
+
+def _cuda() -> str:
+    """The CUDA that torch was built with."""
+    import torch
+
+    return torch.version.cuda or "none"
 
 
 def versions() -> dict[str, str]:
