@@ -28,8 +28,8 @@ class Writer:
     'wb::floordiv(n_, d.literals[0].i)'
     """
 
-    def __init__(self, declaration: Declaration) -> None:
-        self.declaration = declaration
+    def __init__(self, declaration: Declaration, device: str = "cpu") -> None:
+        self.declaration, self.device = declaration, device
         self.kinds: Mapping[str, Kind] = declaration.values
         self.positions = {a.name: i for i, a in enumerate(declaration.arguments)}
         self.optional = {a.name for a in declaration.arguments if a.optional}
@@ -64,7 +64,7 @@ class Writer:
         if node.id in self.kinds:
             return local(node.id)
         if node.id == "sm_count":
-            return "wb::sm_count()"
+            return "wb::sm_count()" if self.device == "cpu" else "wb::gpu(f).sm_count"
         return f"wb::{node.id}_" if node.id == "bool" else f"wb::{node.id}"
 
     def _attribute(self, node: ast.Attribute) -> str:

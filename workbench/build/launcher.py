@@ -1,8 +1,8 @@
 """A declaration as the C++ text of its launcher: tables, and the directives as two functions. Pure text.
 
-What a launcher does with them is in `launcher.h` and `launcher_run.h`. Numbers, tuned values, texts, line numbers,
-dtypes and kernels are not in the text: `native.descriptor` carries them, so one launcher serves every edit that
-leaves the shape of the declaration as it is.
+What a launcher does with them is in `launcher.h`, `launcher_run.h` and `launcher_cuda.h`. Numbers, tuned values,
+texts, line numbers, dtypes and kernels are not in the text: `native.descriptor` carries them, so one launcher serves
+every edit that leaves the shape of the declaration as it is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def render(
     entry: str = "forward",
     device: str = "cpu",
     gradients: Sequence[str] | None = None,
+    key: str = "",
 ) -> str:
     """The launcher of one slot of an op, to be compiled with this folder on the include path.
 
@@ -35,19 +36,22 @@ def render(
     A forward launcher registers `name`, which drops the saved tensors, and `name_forward`, which returns them after
     the outputs; a backward launcher registers `name_backward`, which returns the declared gradients in the order of
     the arguments. `gradients` names other results for it: one `grad_ARG` each, undefined where no directive makes it.
-    Raises SchemaError for what raw cells cannot take: lists of tensors, Scalar, results that are no tensors.
+    `device` is "cpu" or "cuda", `key` another dispatch key of torch's to register for than the device's own. Raises
+    SchemaError for what raw cells cannot take: lists of tensors, Scalar, results that are no tensors.
     """
-    if device != "cpu":
-        raise SchemaError(f"launchers are written for 'cpu' so far, not for {device!r}")
+    if device not in LABELS:
+        raise SchemaError(f"launchers are written for {' and '.join(LABELS)}, not for {device!r}")
     _refuse(schema, declaration, entry)
     outputs, results = _results(schema, declaration, entry, gradients)
     return "\n".join([
         f"// The launcher of {schema.qualname}, {entry}, {device}: checks, allocates and calls the kernels.",
-        '#include "launcher.h"',
+        '#include "launcher.h"',  # alone: what is precompiled must come first
+        *(['#include "launcher_cuda.h"'] if device == "cuda" else []),
         "",
         *_tables(declaration, results),
-        *statements_cpp.functions(declaration),
+        *statements_cpp.functions(declaration, device),
         *_op(schema, declaration, entry, device, len(outputs), len(results)),
+        *_call(schema, declaration, entry, device, key or device.upper()),
     ])
 
 
@@ -122,31 +126,44 @@ def _flags(argument: Argument, declaration: Declaration) -> str:
 
 def _op(schema: Schema, declaration: Declaration, entry: str, device: str, outputs: int, results: int) -> list[str]:
     suffix = "_backward" if entry == "backward" else ""
-    names = [f'"{schema.name}_backward"'] if suffix else [f'"{schema.name}"', f'"{schema.name}_forward"']
     tensor_arguments = sum(a.is_tensor for a in declaration.arguments)
-    counts = {"arguments": len(declaration.arguments), "tensors": len(declaration.tensors),
-              "values": len(declaration.values), "rooms": len(declaration.allocations)}  # fmt: skip
     bound = sum(k is Kind.TENSOR for k in declaration.values.values())
     return [
         "static const wb::Op op = {",
         f'    "{schema.qualname} ({LABELS[device]}{" backward" if suffix else ""})",',
         f'    "wb_layout::{schema.namespace}__{schema.name}{suffix}",',
-        f"    arguments, {counts['arguments']}, {tensor_arguments},",
-        f"    allocations, {counts['rooms']},",
+        f"    arguments, {len(declaration.arguments)}, {tensor_arguments},",
+        f"    allocations, {len(declaration.allocations)},",
         f"    bound, {bound},",
         f"    results, {outputs}, {results},",
         "    values, plan, prepare,",
         "};",
         "",
+    ]
+
+
+def _call(schema: Schema, declaration: Declaration, entry: str, device: str, key: str) -> list[str]:
+    """The function that torch calls, with room on its stack for all that a call holds, and what is exported."""
+    suffixes = ("_backward",) if entry == "backward" else ("", "_forward")
+    names = ", ".join(f'"{schema.name}{suffix}"' for suffix in suffixes)
+    cuda = [
+        f"  wb::Geometry kernels[{max(1, len(declaration.launches))}];",
+        # a parameter binds by its name, so that a kernel has no more of them than there are values
+        f"  wb::Value packed[{max(1, len(declaration.launches) * len(declaration.values))}];",
+        f"  void* pointers[{max(1, len(declaration.launches) * len(declaration.values))}];",
+        "  wb::CudaFrame f{{op, tensors, values, rooms, raw}, geometry, kernels, packed, pointers};",
+    ]
+    return [
         "static void call(StableIValue* stack, uint64_t inputs, uint64_t outputs) {",
-        f"  wb::Tensor tensors[{max(1, counts['tensors'])}];",
-        f"  wb::Value values[{max(1, counts['values'])}];",
-        f"  wb::Room rooms[{max(1, counts['rooms'])}];",
-        f"  StableIValue raw[{max(1, counts['arguments'])}] = {{}};",
-        "  wb::Frame f{op, tensors, values, rooms, raw};",
+        f"  wb::Tensor tensors[{max(1, len(declaration.tensors))}];",
+        f"  wb::Value values[{max(1, len(declaration.values))}];",
+        f"  wb::Room rooms[{max(1, len(declaration.allocations))}];",
+        f"  StableIValue raw[{max(1, len(declaration.arguments))}] = {{}};",
+        *(cuda if device == "cuda" else ["  wb::Frame f{op, tensors, values, rooms, raw};"]),
         "  wb::run(f, stack, inputs, outputs);",
         "}",
-        f"static const char* const names[] = {{{', '.join(names)}}};",
-        f'WB_LAUNCHER("{schema.namespace}", "{device.upper()}", names, call)',
+        f"static const char* const names[] = {{{names}}};",
+        f'WB_LAUNCHER("{schema.namespace}", "{key}", names, call)',
+        *(["WB_DRIVER"] if device == "cuda" else []),
         "",
     ]

@@ -1,7 +1,7 @@
 """Compiled launchers and bodies in this process: loading, registering, and the descriptor that ties them together.
 
-The structures here are those of `launcher.h`. A descriptor is made once and never changed; `install` is one atomic
-store, so a call that is under way finishes with the kernels it began with.
+A descriptor is made once and never changed; `install` is one atomic store, so a call that is under way finishes with
+the kernels it began with. Bodies are shared objects, or cubins, which `driver.py` loads.
 """
 
 from __future__ import annotations
@@ -9,60 +9,40 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, cast
 
 import torch
 
-from ..directives import Declaration
+from ..directives import Declaration, Kind
 from ..errors import BuildError
+from . import driver, structures
 from .body import Body
-from .ctypes_cpp import CODES, DTYPE_CODES, dtype_of
-from .statements_cpp import statement_text
+from .ctypes_cpp import CODES, DTYPE_CODES, dtype_of, name_of
+from .statements_cpp import texts
 
 NONE, ANY = -1, -2  # no_dtype and any_dtype of launcher.h
 _DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 
 
-class _Value(ctypes.Union):
-    _fields_ = (("i", ctypes.c_int64), ("f", ctypes.c_double), ("p", ctypes.c_void_p))
+class Coded(Protocol):
+    """What is asked of a body here: (index among the named values, C type) of every parameter of each function."""
 
-
-class _Parameter(ctypes.Structure):
-    _fields_ = (("value", ctypes.c_int32), ("type", ctypes.c_int32))
-
-
-class _Function(ctypes.Structure):
-    _fields_ = (("entry", ctypes.c_void_p), ("name", ctypes.c_char_p), ("parameter_count", ctypes.c_int64),
-                ("parameters", ctypes.POINTER(_Parameter)))  # fmt: skip
-
-
-class _Instance(ctypes.Structure):
-    _fields_ = (("dtypes", ctypes.POINTER(ctypes.c_int8)), ("functions", ctypes.POINTER(_Function)))
-
-
-class _Text(ctypes.Structure):
-    _fields_ = (("text", ctypes.c_char_p), ("line", ctypes.c_int64))
-
-
-class _Descriptor(ctypes.Structure):
-    _fields_ = (
-        ("layout", ctypes.c_int64),
-        ("handles", ctypes.c_int64),
-        ("instance_count", ctypes.c_int64),
-        ("instances", ctypes.POINTER(_Instance)),
-        ("function_count", ctypes.c_int64),
-        ("literals", ctypes.POINTER(_Value)),
-        ("tuned", ctypes.POINTER(_Value)),
-        ("statements", ctypes.POINTER(_Text)),
-    )
+    @property
+    def parameters(self) -> tuple[tuple[tuple[int, str], ...], ...]: ...
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A compiled body: for which dtypes (of all tensors in the declaration's order, None where one is None)."""
+    """A compiled body: for which dtypes (of all tensors in the declaration's order, None where one is None).
+
+    `library` is the path of a shared object, or of a cubin; `symbols` are what the compiler called the kernels of a
+    cubin, in the order in which they are launched.
+    """
 
     dtypes: tuple[torch.dtype | None, ...]
-    library: str  # path of the body's shared object
-    body: Body
+    library: str
+    body: Coded
+    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,38 +67,60 @@ def descriptor(
 
     `layout`: ask `wb_layout::...` for the strides of outputs at every call, not only when an argument is not
     contiguous. `handles`: the functions take tensors, not pointers: 1 as they come, 2 contiguous ones. `tuned` are
-    values of tuned names other than the first. BuildError if a library cannot be loaded.
+    values of tuned names other than the first. BuildError if a library cannot be loaded, ToolchainError where a cubin
+    finds no driver.
     """
     kept: list[object] = []
-    table = (_Instance * max(1, len(instances)))()
+    table = (structures.Instance * max(1, len(instances)))()
     for row, instance in zip(table, instances, strict=False):
         functions, codes = _functions(declaration, instance, kept), _codes(declaration, instance)
         row.functions, row.dtypes = functions, codes
         kept += [functions, codes]
     values = [(tuned or {}).get(t.name, t.values[0]) for t in declaration.tunes.values()]
     literals, tunes = _numbers(declaration.literals), _numbers(values)
-    texts = (_Text * max(1, len(declaration.statements)))()
-    for row, statement in zip(texts, declaration.statements, strict=False):
-        row.text, row.line = statement_text(statement).encode(), statement.line
+    said = texts(declaration)
+    statements = (structures.Text * max(1, len(said)))(*(structures.Text(t.encode(), line) for t, line in said))
     count = len(declaration.functions)
-    whole = _Descriptor(int(layout), int(handles), len(instances), table, count, literals, tunes, texts)
-    return Descriptor(ctypes.addressof(whole), (whole, table, literals, tunes, texts, *kept))
+    whole = structures.Descriptor(int(layout), int(handles), len(instances), table, count, literals, tunes, statements)
+    return Descriptor(ctypes.addressof(whole), (whole, table, literals, tunes, statements, *kept))
 
 
 def _functions(declaration: Declaration, instance: Instance, kept: list[object]) -> ctypes.Array:
-    library = _load(instance.library)
-    functions = (_Function * len(declaration.functions))()
-    rows = zip(functions, declaration.functions, instance.body.symbols, instance.body.parameters, strict=True)
-    for row, function, symbol, parameters in rows:
-        codes = (_Parameter(v, CODES.index("pointer" if t.endswith("*") else t)) for v, t in parameters)
-        coded = (_Parameter * max(1, len(parameters)))(*codes)
+    functions = (structures.Function * len(declaration.functions))()
+    entries = _kernels(instance, kept) if instance.symbols else _entries(instance)
+    kinds = list(declaration.values.values())
+    rows = zip(functions, declaration.functions, entries, instance.body.parameters, strict=True)
+    for row, function, (entry, allowed), parameters in rows:
+        codes = (structures.Parameter(v, _code(t), kinds[v] is Kind.FLOAT) for v, t in parameters)
+        coded = (structures.Parameter * max(1, len(parameters)))(*codes)
         kept.append(coded)
+        row.entry, row.name, row.allowed = entry, function.name.encode(), allowed
+        row.parameter_count, row.parameters = len(parameters), coded
+    return functions
+
+
+def _entries(instance: Instance) -> list[tuple[ctypes.c_void_p, None]]:
+    """The functions of a shared object."""
+    library, found = _load(instance.library), []
+    for symbol in cast("Body", instance.body).symbols:
         try:
-            row.entry = ctypes.cast(library[symbol], ctypes.c_void_p)
+            found.append((ctypes.cast(library[symbol], ctypes.c_void_p), None))
         except AttributeError:
             raise BuildError(f"{instance.library} has no function {symbol}") from None
-        row.name, row.parameter_count, row.parameters = function.name.encode(), len(parameters), coded
-    return functions
+    return found
+
+
+def _kernels(instance: Instance, kept: list[object]) -> list[tuple[int, ctypes.Array]]:
+    """The kernels of a cubin, each with a place where launchers note the shared memory that it may take, by device."""
+    library, devices = driver.load(instance.library), driver.table().gpu_count
+    found = [(library.kernel(symbol), (ctypes.c_int32 * devices)()) for symbol in instance.symbols]
+    kept += [allowed for _, allowed in found]
+    return found
+
+
+def _code(spelled: str) -> int:
+    """The number of a parameter's C type."""
+    return CODES.index("pointer" if spelled.endswith("*") else name_of(spelled) or spelled)
 
 
 def _codes(declaration: Declaration, instance: Instance) -> ctypes.Array:
@@ -135,7 +137,8 @@ def _codes(declaration: Declaration, instance: Instance) -> ctypes.Array:
 
 
 def _numbers(numbers: Sequence[int | float]) -> ctypes.Array:
-    return (_Value * max(1, len(numbers)))(*(_Value(f=n) if isinstance(n, float) else _Value(i=n) for n in numbers))
+    values = (structures.Value(f=n) if isinstance(n, float) else structures.Value(i=n) for n in numbers)
+    return (structures.Value * max(1, len(numbers)))(*values)
 
 
 def _load(path: str) -> ctypes.CDLL:
@@ -171,6 +174,7 @@ def hook_miss(library: ctypes.CDLL, callback: Callable[[tuple[torch.dtype | None
 
 class Launcher:
     """A loaded launcher. Its kernels are torch's from `register` to `unregister`; until `install` every call raises.
+    One for a GPU is handed the driver: ToolchainError where there is none.
 
     >>> launcher = Launcher(build.path)
     >>> launcher.install(descriptor(declaration, instances))
@@ -184,6 +188,8 @@ class Launcher:
         self._library.wb_set.argtypes = (ctypes.c_void_p,)
         self._library.wb_set_message.argtypes = (ctypes.c_char_p,)
         self._library.wb_copied.restype = ctypes.c_uint64
+        if hasattr(self._library, "wb_hook_driver"):
+            self._library.wb_hook_driver(ctypes.byref(driver.table()))
         self._installed: list[Descriptor] = []  # all of them: a call may still be reading one
         self._callbacks: list[object] = []
 

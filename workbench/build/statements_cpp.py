@@ -1,4 +1,4 @@
-"""The directives of a declaration as two C++ functions: what outputs and checks need, and what only kernels need.
+"""The directives of a declaration as C++ functions: what outputs and checks need, what only kernels need, launches.
 
 Pure text. `launcher.py` puts tables around them; expressions are written by `expression_cpp.py`.
 """
@@ -8,24 +8,57 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..directives import Allocate, Declaration, Expression, Kind, Let, Require, Statement, Tune, Unpack, expressions_of
+from ..directives import (
+    Allocate,
+    Declaration,
+    Expression,
+    Kind,
+    Launch,
+    Let,
+    Require,
+    Statement,
+    Tune,
+    Unpack,
+    expressions_of,
+)
 from .expression_cpp import Writer, local
 
 CPP_TYPES = {Kind.INT: "int64_t", Kind.FLOAT: "double", Kind.BOOL: "bool", Kind.DTYPE: "wb::Dtype"}
 
 
-def functions(declaration: Declaration) -> list[str]:
+def functions(declaration: Declaration, device: str = "cpu") -> list[str]:
     """The lines of `plan` and `prepare`, which fill the table of values and plan the allocations.
 
     Statements keep their order in each. What no output and no `require` asks for comes after the question whether
-    there is anything to do, so that a size of 0 divides nothing.
+    there is anything to do, so that a size of 0 divides nothing. A launcher for "cuda" has a third one, `geometry`:
+    grid, block, shared memory and cluster of each kernel.
     """
     needed = _needed(declaration)
     rest = tuple(k for k in range(len(declaration.statements)) if k not in needed)
+    writer = Writer(declaration, device)
     return [
-        *_function("plan", "What outputs and checks need.", declaration, needed),
-        *_function("prepare", "What only the kernels need.", declaration, rest),
+        *_function("plan", "What outputs and checks need.", writer, needed),
+        *_function("prepare", "What only the kernels need.", writer, rest),
+        *(_geometry(writer) if device == "cuda" else ()),
     ]
+
+
+def texts(declaration: Declaration) -> list[tuple[str, int]]:
+    """(text, line) of every directive, as messages show them: statements, then the parts of each launch."""
+    made = [(statement_text(s), s.line) for s in declaration.statements]
+    for _, word, sizes in _parts(declaration):
+        made.append((f"{word} = {', '.join(e.text for e in sizes)}", sizes[0].line))
+    return made
+
+
+def _parts(declaration: Declaration) -> list[tuple[int, str, tuple[Expression, ...]]]:
+    """(kernel, word, sizes) of grid, block, shared and cluster of each launch, where they are given."""
+    made = []
+    for k, launch in enumerate(declaration.launches):
+        shared = (launch.shared,) if launch.shared else ()
+        words = {"grid": launch.grid, "block": launch.block, "shared": shared, "cluster": launch.cluster}
+        made += [(k, word, sizes) for word, sizes in words.items() if sizes]
+    return made
 
 
 def statement_text(statement: Statement) -> str:
@@ -72,25 +105,35 @@ def _defines(statement: Statement) -> tuple[str, ...]:
     return () if isinstance(statement, Require) else (statement.name,)
 
 
-def _uses(statement: Statement) -> list[str]:
+def _uses(statement: Statement | Launch) -> list[str]:
     """The names in a statement, in the order in which they stand."""
     found = [n.id for e in expressions_of(statement) for n in ast.walk(e.tree) if isinstance(n, ast.Name)]
     return [*found, statement.like] if isinstance(statement, Allocate) and statement.like else found
 
 
-def _function(name: str, what: str, declaration: Declaration, positions: Sequence[int]) -> list[str]:
-    writer = Writer(declaration)
-    statements = [declaration.statements[k] for k in positions]
+def _function(name: str, what: str, writer: Writer, positions: Sequence[int]) -> list[str]:
+    statements = [writer.declaration.statements[k] for k in positions]
     body = [line for k in positions for line in _statement(writer, k)]
     data = ["  const wb::Descriptor& d = *f.descriptor;"] if any("d." in line for line in body) else []
     unused = [] if body else ["  (void)f;"]
     start = [f"// {what}", f"static void {name}(wb::Frame& f) {{"]
-    return [*start, *data, *_locals(declaration, statements), *body, *unused, "}", ""]
+    return [*start, *data, *_locals(writer.declaration, statements), *body, *unused, "}", ""]
 
 
-def _locals(declaration: Declaration, statements: Sequence[Statement]) -> list[str]:
+def _geometry(writer: Writer) -> list[str]:
+    """`geometry`: how each kernel is launched. Its messages speak of the texts that follow those of the statements."""
+    declaration, body = writer.declaration, []
+    for at, (k, word, sizes) in enumerate(_parts(declaration), len(declaration.statements)):
+        arguments = ", ".join([str(k), *(writer.expression(e.tree) for e in sizes)])
+        body += [f"  f.at = {at};", f"  f.{word}({arguments});"]
+    data = ["  const wb::Descriptor& d = *f.descriptor;"] if any("d." in line for line in body) else []
+    start = ["// How each kernel is launched.", "static void geometry(wb::CudaFrame& f) {"]
+    return [*start, *data, *_locals(declaration, declaration.launches), *body, "}", ""]
+
+
+def _locals(declaration: Declaration, statements: Sequence[Statement | Launch]) -> list[str]:
     """Read what these statements use and do not define."""
-    defined = {n for s in statements for n in _defines(s) if not isinstance(s, Allocate)}
+    defined = {n for s in statements if not isinstance(s, (Allocate, Launch)) for n in _defines(s)}
     first = declaration.first_tensor
     used = [n for s in statements for n in (*_uses(s), *([first] if _takes_first_dtype(s) and first else []))]
     used = [declaration.aliases.get(n, n) if declaration.values.get(n) is Kind.TENSOR else n for n in used]
