@@ -41,6 +41,7 @@ def check(op: Checkable, level: str = "quick", *, device: str | None = None) -> 
         if cases:
             sample = Sample(op, min(cases, key=size), device, level)
             rows = [guarded("agreement", c.label, partial(_agreement, op, c, device)) for c in cases]
+            rows += _other_device(op, cases, device)
             rows += [opcheck(sample, *test) for test in OPCHECKS[:-1]]
             rows += _gradients(sample, cases)
             rows += [opcheck(sample, *OPCHECKS[-1])]
@@ -48,7 +49,26 @@ def check(op: Checkable, level: str = "quick", *, device: str | None = None) -> 
         else:
             detail = "nothing was judged: the op has no cases and was never called; give it some with @op.cases"
             rows = [Row("agreement", "", "skip", detail)]
+        rows += _not_run(op)
     return Check(op.qualname, tuple(rows), level, time.perf_counter() - start)
+
+
+def _other_device(op: Checkable, cases: tuple[Case, ...], device: str) -> list[Row]:
+    """Agreement of the kernel of the CPU, where the rest is looked at on a GPU."""
+    if device == "cpu" or ("forward", "cpu") not in getattr(op, "slots", {}):
+        return []
+    return [guarded("agreement, CPU", c.label, partial(_agreement, op, c, "cpu")) for c in cases]
+
+
+def _not_run(op: Checkable) -> list[Row]:
+    """The kernels that this machine has no device for."""
+    rows = []
+    for (slot, where), version in getattr(op, "slots", {}).items():
+        why = getattr(version.kernel, "unrunnable", "")
+        if why:
+            detail = f"compiled for {version.kernel.compiled_for}, not run: {why}"
+            rows.append(Row("agreement", f"{slot} {where} v{version.number}", "skip", detail))
+    return rows
 
 
 def _agreement(op: Checkable, case: Case, device: str) -> Row:
