@@ -3,43 +3,12 @@
 // Nothing of CUDA is included or linked. The functions of the driver come in a table, `wb_hook_driver` takes it; kernels
 // are CUkernel handles, which belong to no context. Nothing here allocates, locks or makes text unless it fails.
 #pragma once
+#include "driver.h"
 #include "launcher.h"
 #include "launcher_parameters.h"
 
 namespace wb {
 
-// ---- the driver: laid out the same in structures.py ------------------------------------------------------------------
-struct Gpu {
-  void* context;  // its primary one, null until a tensor of this device came
-  int32_t ordinal, arch, sm_count;
-  int32_t shared, shared_limit;  // bytes a block may take: without asking, and at most
-  int32_t clusters;              // 1: it has them
-};
-struct Attribute {  // CUlaunchAttribute
-  int32_t id, pad;
-  uint32_t value[16];
-};
-struct Config {  // CUlaunchConfig
-  uint32_t grid[3], block[3], shared;
-  void* stream;
-  Attribute* attributes;
-  uint32_t attribute_count;
-};
-struct Driver {
-  int (*launch)(void*, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, void*, void**, void**);
-  int (*launch_ex)(const Config*, void*, void**, void**);
-  int (*get_context)(void**);
-  int (*set_context)(void*);
-  int (*retain)(void**, int);
-  int (*get_attribute)(int*, int, void*, int);
-  int (*set_attribute)(int, int, void*, int);
-  int (*fill)(uint64_t, unsigned char, size_t, void*);
-  int (*error_name)(int, const char**);
-  int (*error_text)(int, const char**);
-  AOTITorchError (*stream)(int32_t, void**);
-  int64_t gpu_count;
-  Gpu* gpus;
-};
 static const Driver* driver = nullptr;
 
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8, CLUSTER_DIMENSION = 4 };
@@ -189,6 +158,7 @@ __attribute__((noinline, cold)) inline void allow_shared(CudaFrame& f, const Fun
 // Geometry of all kernels: whatever is wrong with one is told before any of them runs.
 inline void shape_launches(CudaFrame& f) {
   f.geometry(f);
+  if (f.descriptor->handles) return;
   for (int64_t k = 0; k < f.descriptor->function_count; ++k) {
     const Function& function = f.instance->functions[k];
     const Geometry& g = f.kernels[k];
@@ -246,6 +216,7 @@ inline void zero(CudaFrame& f, Tensor& t) {
 
 inline void call_kernels(CudaFrame& f) {
   bind_tensors(f);
+  if (f.descriptor->handles) return call_functions(f);
   int64_t slot = 0;
   for (int64_t k = 0; k < f.descriptor->function_count; ++k) {
     const Function& function = f.instance->functions[k];

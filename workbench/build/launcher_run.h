@@ -158,6 +158,15 @@ inline void bind_tensors(Frame& f) {
   }
 }
 
+inline void call_functions(Frame& f) {
+  for (int64_t k = 0; k < f.descriptor->function_count; ++k) {
+    const Function& function = f.instance->functions[k];
+    if (__builtin_expect(f.none != 0, 0)) refuse_none(f, function);
+    const int wrong = function.entry(f.values);
+    if (__builtin_expect(wrong != 0, 0)) misfit(f, function, wrong);
+  }
+}
+
 // ---- what differs from device to device: `launcher_cuda.h` has these four for its own kind of frame ------------------
 struct Nothing {};
 inline void find_device(Frame&) {}
@@ -165,12 +174,7 @@ inline void shape_launches(Frame&) {}
 inline Nothing enter(Frame&) { return {}; }
 inline void call_kernels(Frame& f) {
   bind_tensors(f);
-  for (int64_t k = 0; k < f.descriptor->function_count; ++k) {
-    const Function& function = f.instance->functions[k];
-    if (__builtin_expect(f.none != 0, 0)) refuse_none(f, function);
-    const int wrong = function.entry(f.values);
-    if (__builtin_expect(wrong != 0, 0)) misfit(f, function, wrong);
-  }
+  call_functions(f);
 }
 
 inline void give(Frame& f, StableIValue* stack, uint64_t outputs) {
