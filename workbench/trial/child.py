@@ -30,47 +30,62 @@ MEMORY_BYTES, MEMORY_FACTOR, SPARE_BYTES = 4 << 30, 64, 256 << 20
 
 def main(channel: socket.socket, frames: int, output: int, record: int, owner: int) -> NoReturn:
     """Live and die as the child of `owner`, which sends one order over `channel`."""
-    frames, output, record = _lift(frames), _lift(output), _lift(record)
-    kept = _prepare(output, record, owner)
+    frames, output, record = lift(frames), lift(output), lift(record)
+    _belong(owner)
+    kept = prepare(output, record)
+    gc.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # 1, not 0: only this stops a core_pattern that is a pipe
+    torch.ones(1 << 16).exp_().sum()  # starts the threads
     try:
         data, fds, _ = receive(channel)
     except (EOFError, OSError):
         os._exit(0)
     order: Order = unpack(data, [MemoryFile(fd) for fd in fds])
-    _settle(order)
+    settle(order)
+    _limit_memory(order)
     trial = Trial(order, frames, output)
     trial.run()
     trial.end()
     os._exit(0 if kept else 1)  # `kept` lives until here
 
 
-def _lift(fd: int) -> int:
+def lift(fd: int) -> int:
+    """The same file under a number that code under trial hardly hits; `fd` is closed."""
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)
     os.close(fd)
     return high
 
 
-def _prepare(output: int, record: int, owner: int) -> object:
+def _belong(owner: int) -> None:
     os.setpgid(0, 0)
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    die_with(owner)
+
+
+def die_with(owner: int) -> None:
+    """End when the thread ends that started this process, which is one of `owner`."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != owner:  # it died before the line above
         os._exit(0)
+
+
+def prepare(output: int, record: int) -> object:
+    """Make this process one that takes steps: it prints into `output`, and its faults are told to `record`.
+
+    Keep what is returned.
+    """
+    libc = ctypes.CDLL(None)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    gc.disable()
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 2, 0)  # _IONBF: nothing is lost in a crash
     if hasattr(libc, "on_exit"):  # a kernel's exit() leaves at once, without the destructors of torch
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
-    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # 1, not 0: only this stops a core_pattern that is a pipe
     kept = faults.watch(record)
     torch.set_grad_enabled(False)
     torch.set_num_threads(max(2, torch.get_num_threads()))  # with one thread races hide
-    torch.ones(1 << 16).exp_().sum()  # starts the threads
     return kept
 
 
-def _settle(order: Order) -> None:
+def settle(order: Order) -> None:
     """The surroundings that the notebook has right now."""
     sys.path[:] = order.path
     here = dict(os.environ)
@@ -84,6 +99,9 @@ def _settle(order: Order) -> None:
         os.chdir(order.directory)
     except OSError:
         pass
+
+
+def _limit_memory(order: Order) -> None:
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # when memory runs out, this process goes first

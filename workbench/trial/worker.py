@@ -13,17 +13,14 @@ import select
 import signal
 import socket
 import sys
-import time
 import warnings
 from typing import NoReturn
 
-from .wire import FRAME, Reply, receive, send
+from .watch import Watch
+from .wire import receive, send
 
-PRINTED_BYTES = 64 << 10  # what is kept of a child's output: its beginning,
-LAST_BYTES = 4 << 10  # and its end, where a dying program says why
 IDLE_S = 5.0  # between looks whether the notebook is still there
 QUIET_S = 0.02  # without a job, before time is spent on forks
-CHUNK = 1 << 16
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -50,6 +47,7 @@ class Child:
 
                 traceback.print_exc()
                 os._exit(1)
+        self.wakeup = wakeup[0]
         self.code: int | None = None
         far.close()
         for _, fd in (frames, output, record):
@@ -66,6 +64,14 @@ class Child:
     def dead(self) -> bool:
         return self.code is not None or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
+    def exit_code(self) -> int | None:
+        try:
+            while os.read(self.wakeup, 1 << 10):
+                pass
+        except BlockingIOError:
+            pass
+        return self.reap() if self.dead() else None
+
     def kill(self) -> None:
         """End the child and its process group."""
         for send_to in (os.killpg, os.kill) if self.code is None else ():
@@ -80,101 +86,6 @@ class Child:
             self.kill()
             self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.code
-
-
-class Watch:
-    """One child at work: everything that it says until its end."""
-
-    def __init__(self, child: Child, wakeup: int, control: socket.socket) -> None:
-        self.child, self.wakeup, self.control = child, wakeup, control
-        self.pending = bytearray()
-        self.frames: list[bytes] = []
-        self.printed = bytearray()
-        self.printed_bytes = 0
-        self.last_printed = b""
-        self.fault = bytearray()
-        self.ended = False
-
-    def until_end(self, limit_s: float) -> Reply:
-        """Wait until the child has said its last word, is dead, or was killed at the limit."""
-        started = time.monotonic()
-        hung, code = False, None
-        inputs: list[int | socket.socket] = [
-            self.child.frames,
-            self.child.output,
-            self.child.record,
-            self.wakeup,
-            self.control,
-        ]
-        while code is None:
-            left = started + limit_s - time.monotonic()
-            if left <= 0 and not hung:
-                hung = True
-                self.child.kill()
-            ready = select.select(inputs, [], [], max(left, 0.0) if not hung else IDLE_S)[0]
-            if self.control in ready:  # the notebook is gone, or stopped waiting
-                self.child.kill()
-                os._exit(0)
-            self.drain()
-            code = 0 if self.ended else self.exit_code()
-        self.drain()
-        return Reply(
-            frames=tuple(self.frames),
-            fault=bytes(self.fault),
-            ended=self.ended,
-            exit=code,
-            hung=hung,
-            printed=bytes(self.printed),
-            last_printed=self.last_printed,
-            printed_bytes=self.printed_bytes,
-            seconds=time.monotonic() - started,
-        )
-
-    def exit_code(self) -> int | None:
-        try:
-            while os.read(self.wakeup, CHUNK):
-                pass
-        except BlockingIOError:
-            pass
-        return self.child.reap() if self.child.dead() else None
-
-    def drain(self) -> None:
-        self.pending += _read_all(self.child.frames)
-        self.fault += _read_all(self.child.record)
-        self.read_printed()
-        while len(self.pending) >= FRAME.size:
-            end = FRAME.size + FRAME.unpack_from(self.pending)[0]
-            if len(self.pending) < end:
-                break
-            if end == FRAME.size:
-                self.ended = True
-            else:
-                self.frames.append(bytes(self.pending[FRAME.size : end]))
-            del self.pending[:end]
-
-    def read_printed(self) -> None:
-        """What the child printed so far, at most a few chunks: a flood must not keep us from looking at the clock."""
-        for _ in range(16):
-            data = _read_some(self.child.output)
-            if not data:
-                return
-            self.printed_bytes += len(data)
-            self.printed += data[: PRINTED_BYTES - len(self.printed)]
-            self.last_printed = (self.last_printed + data)[-LAST_BYTES:]
-
-
-def _read_some(fd: int) -> bytes:
-    try:
-        return os.read(fd, CHUNK)
-    except BlockingIOError:
-        return b""
-
-
-def _read_all(fd: int) -> bytes:
-    parts = []
-    while data := _read_some(fd):
-        parts.append(data)
-    return b"".join(parts)
 
 
 class Nursery:

@@ -1,0 +1,121 @@
+"""Watching one process at work: what it says, what it prints, how it ends, and when its time is up."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from typing import Protocol
+
+from .wire import FRAME, Reply
+
+PRINTED_BYTES = 64 << 10  # what is kept of a process's output: its beginning,
+LAST_BYTES = 4 << 10  # and its end, where a dying program says why
+PATIENCE_S = 5.0  # between looks, once there is no time limit left to look at
+CHUNK = 1 << 16
+
+
+class Watched(Protocol):
+    """A process under watch: the near ends of its pipes, which do not block."""
+
+    frames: int  # what it says of the job, as `wire.FRAME` has it
+    output: int  # what it prints
+    record: int  # what `faults` writes of a deadly signal
+
+    def kill(self) -> None: ...
+
+    def exit_code(self) -> int | None:
+        """As os.waitstatus_to_exitcode says it; None while it lives."""
+
+
+class Watch:
+    """Everything that a process says until its end.
+
+    `wakeup` is readable when it may have ended; when `control` is readable nobody waits any more, and the process
+    that watches ends, too.
+    """
+
+    def __init__(self, process: Watched, wakeup: int, control: socket.socket | None = None) -> None:
+        self.process, self.wakeup, self.control = process, wakeup, control
+        self.pending = bytearray()
+        self.frames: list[bytes] = []
+        self.printed = bytearray()
+        self.printed_bytes = 0
+        self.last_printed = b""
+        self.fault = bytearray()
+        self.ended = False
+
+    def until_end(self, limit_s: float) -> Reply:
+        """Wait until the process has said its last word, is dead, or was killed at the limit."""
+        started = time.monotonic()
+        hung, code = False, None
+        inputs: list[int | socket.socket] = [
+            self.process.frames,
+            self.process.output,
+            self.process.record,
+            self.wakeup,
+            *([self.control] if self.control else []),
+        ]
+        while code is None:
+            left = started + limit_s - time.monotonic()
+            if left <= 0 and not hung:
+                hung = True
+                self.process.kill()
+            ready = select.select(inputs, [], [], max(left, 0.0) if not hung else PATIENCE_S)[0]
+            if self.control in ready:  # the notebook is gone, or stopped waiting
+                self.process.kill()
+                os._exit(0)
+            self.drain()
+            code = 0 if self.ended else self.process.exit_code()
+        self.drain()
+        return Reply(
+            frames=tuple(self.frames),
+            fault=bytes(self.fault),
+            ended=self.ended,
+            exit=code,
+            hung=hung,
+            printed=bytes(self.printed),
+            last_printed=self.last_printed,
+            printed_bytes=self.printed_bytes,
+            seconds=time.monotonic() - started,
+        )
+
+    def drain(self) -> None:
+        self.pending += read_all(self.process.frames)
+        self.fault += read_all(self.process.record)
+        self.read_printed()
+        while len(self.pending) >= FRAME.size:
+            end = FRAME.size + FRAME.unpack_from(self.pending)[0]
+            if len(self.pending) < end:
+                break
+            if end == FRAME.size:
+                self.ended = True
+            else:
+                self.frames.append(bytes(self.pending[FRAME.size : end]))
+            del self.pending[:end]
+
+    def read_printed(self) -> None:
+        """What was printed so far, at most a few chunks: a flood must not keep us from looking at the clock."""
+        for _ in range(16):
+            data = _read_some(self.process.output)
+            if not data:
+                return
+            self.printed_bytes += len(data)
+            self.printed += data[: PRINTED_BYTES - len(self.printed)]
+            self.last_printed = (self.last_printed + data)[-LAST_BYTES:]
+
+
+def _read_some(fd: int) -> bytes:
+    try:
+        return os.read(fd, CHUNK)
+    except BlockingIOError:
+        return b""
+
+
+def read_all(fd: int) -> bytes:
+    """What lies in a pipe that does not block."""
+    parts = []
+    while data := _read_some(fd):
+        parts.append(data)
+    return b"".join(parts)
