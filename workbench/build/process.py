@@ -52,7 +52,7 @@ def run(
     ToolchainError when it cannot be started and TimeoutError after `limit_s`. Then, and on KeyboardInterrupt, every
     process of its group is killed first.
     """
-    _look_up(background)
+    look_up(background)
     nice = shutil.which("nice", path=settings.programs()) if background else None
     began = time.perf_counter()
     try:
@@ -85,7 +85,8 @@ def end_with(stopped: threading.Event) -> None:
     _thread.stopped = stopped
 
 
-def _look_up(background: bool) -> None:
+def look_up(background: bool = False) -> None:
+    """KeyboardInterrupt where this thread's work is to end: to be called between slices of waiting."""
     if (_ending.is_set() and not background) or (hasattr(_thread, "stopped") and _thread.stopped.is_set()):
         raise KeyboardInterrupt
 
@@ -100,7 +101,7 @@ def _communicate(child: subprocess.Popen, given: bytes | None, until: float, bac
             if rest <= 0:
                 return None
             given = None  # it has been taken over
-            _look_up(background)
+            look_up(background)
 
 
 def _kill(child: subprocess.Popen) -> None:
