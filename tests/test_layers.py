@@ -39,6 +39,7 @@ FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 # Imports inside functions that go up a floor. Each needs its reason.
 UPWARD = {
     ("report", "show"): "a report prints and shows itself; the renderers are fetched only when something is seen",
+    ("inspect", "show"): "its reports do so too",
 }
 
 # Who alone may import a package, and who alone may do a thing.

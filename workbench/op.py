@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,6 +18,9 @@ from .case import make
 from .live import Live
 from .report import Card, Check
 from .version import Version
+
+if TYPE_CHECKING:
+    from .inspect import Comparison, Inspection
 
 
 class Op(Live):
@@ -175,6 +179,30 @@ class Op(Live):
         report = quick.check(self, level)
         self.last_check = report
         return report
+
+    def inspect(
+        self,
+        version: int | Version | None = None,
+        dtype: torch.dtype | str | None = None,
+        slot: str = "forward",
+        *,
+        against: int | Version | None = None,
+    ) -> Inspection | Comparison:
+        """What the compiler made of a version, each line with the source line that it came from; needs no GPU.
+
+        >>> print(rmsnorm.inspect())                       # registers, spills, occupancy; vectorized loops
+        >>> print(rmsnorm.inspect(3).stage("sass"))        # or "ptx", "assembly", "remarks", "ttir" ...
+        >>> rmsnorm.inspect(3, torch.bfloat16).at(31)      # what line 31 of the cell became
+        >>> rmsnorm.inspect(3, against=5)                  # two versions side by side
+
+        Without a number what runs in the slot, on a GPU before the CPU; without a dtype the one built first. In a
+        notebook the report shows source and stages beside each other, and `.widget()` lets one click through them.
+        SchemaError for the reference and for Python functions, which no compiler made; ToolchainError, with what to
+        install, where a program is missing.
+        """
+        from .inspect import inspect as look
+
+        return look(self, version, dtype, slot, against=against)
 
     def restore(self, version: int | Version | None = None) -> object:
         """Put a former version back into its slot; 0 puts the reference back everywhere.

@@ -1,4 +1,4 @@
-"""What the compilers made of a version: `inspect(op)`. Assembly and remarks of C++; PTX, SASS and resources of GPU code.
+"""What the compilers made of a version: assembly and remarks of C++; PTX, SASS and resources of GPU code.
 
 One module for each language, one for each kind of text; nothing here runs a kernel or needs a GPU.
 """
@@ -39,15 +39,14 @@ def _one(op, version: Version, dtype: torch.dtype | str | None) -> Inspection:
         dtype=choose.spelled(dtypes), target="", toolchain="", source=kernel.source, rows=(), stages=(), others=others,
         notes=(f"v{version.number} is not installed: it {version.refused}",) if version.refused else (),
     )  # fmt: skip
-    found = replace(found, **_made(op, version, kernel, dtypes, found.notes))
-    return found
+    return replace(found, **_made(op, version, kernel, dtypes, found.notes))
 
 
 def _made(op, version: Version, kernel: Kernel, dtypes: choose.Dtypes, notes: tuple[str, ...]) -> dict:
     language = kernel.source.language
     if language == "cpp":
         return cpp.stages(units.unit(kernel, dtypes), kernel.source.file)
-    raise SchemaError(f"there is no inspection of {LANGUAGES.get(language, language)} kernels of the {kernel.tier} tier")
+    raise SchemaError(f"{LANGUAGES.get(language, language)} kernels of the {kernel.tier} tier cannot be inspected")
 
 
 __all__ = ["Comparison", "Entry", "Finding", "FunctionRow", "Inspection", "KernelRow", "Stage", "inspect"]

@@ -123,15 +123,17 @@ def _without_padding(given: Sequence[Instruction]) -> list[Instruction]:
 
 @dataclass(frozen=True)
 class Loop:
-    """An innermost loop: its source lines, how many instructions, and what they compute on.
+    """An innermost loop: the source line of its jump back, how many instructions, and what they compute on.
 
-    `vector_bytes` is the width of the widest vector that arithmetic of it uses, 0 for scalars alone.
+    `vector_bytes` is the width of the widest vector in it, 0 for scalars alone; `scalars` counts arithmetic on one
+    number, `computes` says whether there is any arithmetic but that of addresses.
     """
 
-    lines: tuple[int, ...]
+    line: int
     instructions: int
     vector_bytes: int
-    computes: bool  # is there floating-point or vector arithmetic in it?
+    scalars: int
+    computes: bool
 
 
 def loops(function: Function, file: str) -> list[Loop]:
@@ -142,9 +144,10 @@ def loops(function: Function, file: str) -> list[Loop]:
     found = []
     for first, last in inner:
         body = [i for i in made if first <= i.address <= last]
-        lines = sorted({n for i in body for n in i.user_lines(file)[:1]})
+        line = next(iter(body[-1].user_lines(file)), 0)
         width = max((vector_bytes(i.text) for i in body), default=0)
-        found.append(Loop(tuple(lines), len(body), width, any(_computes(i.text) for i in body)))
+        scalars = sum(1 for i in body if _SCALAR.match(i.text))
+        found.append(Loop(line, len(body), width, scalars, any(_computes(i.text) for i in body)))
     return found
 
 

@@ -40,8 +40,7 @@ def kernel(op, chosen: Version) -> Kernel:
     what = f"v{chosen.number} of {op.name}"
     if not chosen.number:
         raise SchemaError(
-            f"{what} is the reference, in Python, so there is nothing compiled to look at: choose one of "
-            f"{_choices(op)}"
+            f"{what} is the reference, in Python, so there is nothing compiled to look at: choose one of {_choices(op)}"
         )
     if not isinstance(chosen.kernel, Kernel):
         raise SchemaError(

@@ -1,11 +1,11 @@
 """C++ of every tier once more, for the reader: the same text and flags, with line numbers and the optimiser's remarks.
 
-Line numbers (-g1) change no instruction. The listing is kept in the store like every build.
+Line numbers (-g1; DWARF 4, since objdump 2.40 mistakes the files of 5 for text from standard input) change no
+instruction. The listing is kept in the store like every build.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
 import time
@@ -18,10 +18,11 @@ from ..toolchain import Compiler
 from . import assembly, remarks, tools
 from .inspection import Entry, Finding, FunctionRow, Inspection, Stage, numbered
 
-LAYOUT = "inspect-1"
+LAYOUT = "inspect-2"
 LIMIT_S = 600.0
 GENERATED = ("wb_call", "wb_", "_GLOBAL__sub_I")  # thunks, wrappers and registrations of ours
 SHOWN_REMARKS = 400
+IN_ORDER = "; but its sum is added in order, one number after the other: `-ffast-math` lets it add whole vectors"
 
 
 def stages(unit: cpp.Unit, source_file: str) -> dict:
@@ -84,7 +85,7 @@ def command(unit: cpp.Unit, output: str) -> list[str]:
     return [
         *unit.compiler.command,
         *flags.compiling(unit.compiler, unit.kind, unit.flags),
-        "-g1", *remarks_flags(unit.compiler),
+        "-gdwarf-4", "-g1", *remarks_flags(unit.compiler),
         *(word for folder in (headers.FOLDER, *unit.folders) for word in ("-iquote", folder)),
         "-c", "-o", output, "-x", "c++", "-",
     ]  # fmt: skip
@@ -112,8 +113,8 @@ def _toolchain(unit: cpp.Unit) -> str:
 
 
 def _plain_name(f: assembly.Function) -> str:
-    inlined = f.symbol.startswith("wb_call_")
-    return f"{f.symbol.removeprefix('wb_call_')} (inlined into the call of it)" if inlined else f.name
+    """The user's name; a template is inlined into the thunk that calls it, and then bears that one's symbol."""
+    return f.symbol.removeprefix("wb_call_") if f.symbol.startswith("wb_call_") else f.name
 
 
 def _row(f: assembly.Function, loops: Sequence[assembly.Loop]) -> FunctionRow:
@@ -125,9 +126,9 @@ def _row(f: assembly.Function, loops: Sequence[assembly.Loop]) -> FunctionRow:
 def _counts(found: Sequence[assembly.Function]) -> tuple[tuple[str, int], ...]:
     texts = [i.text for f in found for i in f.instructions]
     counted = {
-        "on vectors of 64 bytes": sum(assembly.vector_bytes(t) == 64 for t in texts),
-        "on vectors of 32 bytes": sum(assembly.vector_bytes(t) == 32 for t in texts),
-        "on vectors of 16 bytes": sum(assembly.vector_bytes(t) == 16 for t in texts),
+        "instructions on vectors of 64 bytes": sum(assembly.vector_bytes(t) == 64 for t in texts),
+        "instructions on vectors of 32 bytes": sum(assembly.vector_bytes(t) == 32 for t in texts),
+        "instructions on vectors of 16 bytes": sum(assembly.vector_bytes(t) == 16 for t in texts),
         "calls": sum(t.startswith(("call ", "bl ")) for t in texts),
         "divisions and roots": sum(any(w in t.split()[0] for w in ("div", "sqrt")) for t in texts),
     }
@@ -140,17 +141,16 @@ def _remarks(said: Sequence[remarks.Remark]) -> Stage:
 
 
 def _findings(said: Sequence[remarks.Remark], loops: Sequence[assembly.Loop], unit: cpp.Unit) -> list[Finding]:
-    """One for each source line with a loop: what it computes on, by its instructions first, by the remarks second."""
-    made, told = [], remarks.loops(said)
-    for line, (kind, why) in told.items():
+    """One for each source line with a loop: what the remarks say of it, and what its instructions show."""
+    made = []
+    for line, (kind, why) in remarks.loops(said).items():
+        mine = [loop for loop in loops if loop.line == line and loop.computes]
         if kind == "vectorized":
-            made.append(Finding(line, f"loop vectorized: {why}"))
-            continue
-        mine = [loop for loop in loops if line in loop.lines and loop.computes]
-        if not mine or any(loop.vector_bytes for loop in mine):
-            continue  # a loop around others, or one that is written with vectors
-        cure = "" if why else _cure(unit)
-        made.append(Finding(line, f"loop not vectorized{f': {why}' if why else ''}{cure}"))
+            # A sum that must be added in order takes a scalar addition for each element of a vector.
+            in_order = any(loop.vector_bytes and loop.scalars >= loop.vector_bytes // 8 for loop in mine)
+            made.append(Finding(line, f"loop vectorized: {why}" + (IN_ORDER if in_order else "")))
+        elif mine and not any(loop.vector_bytes for loop in mine):  # else around others, or written with vectors
+            made.append(Finding(line, f"loop not vectorized{f': {why}' if why else _cure(unit)}"))
     return made
 
 

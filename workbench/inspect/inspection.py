@@ -166,7 +166,7 @@ class Inspection(Report):
 
 @dataclass(frozen=True)
 class Comparison(Report):
-    """Two versions side by side: the outcome of `op.inspect(3, against=5)`; `left` is what is compared with `right`."""
+    """Two versions side by side: the outcome of `op.inspect(3, against=5)`; v3 is `left`, v5 is `right`."""
 
     left: Inspection
     right: Inspection
@@ -178,6 +178,13 @@ class Comparison(Report):
     @property
     def rows(self) -> tuple[tuple[KernelRow | FunctionRow, ...], ...]:
         return (self.left.rows, self.right.rows)
+
+    @property
+    def titles(self) -> tuple[str, str]:
+        """What tells the two apart: ("v3", "v5"), with dtypes where these differ."""
+        if self.left.dtype == self.right.dtype:
+            return f"v{self.left.version}", f"v{self.right.version}"
+        return self.left.title, self.right.title
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import os
 import torch
 
 from .. import toolchain
-from ..build import body, cpp, extension, flags, full, prelude
+from ..build import body, cpp, extension, flags, full
 from ..errors import SchemaError
 from ..source import Source
 from ..tiers import FullKernel, HostKernel, Kernel

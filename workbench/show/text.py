@@ -28,7 +28,7 @@ def line(report: Line) -> str:
         parts = [head, words.run_time(report), report.unrun or agreement(report.trial), report.resources, rough(report)]
     below = [] if report.installed else _why(report)
     notes = [*report.notes, *(report.trial.notes if report.trial else ())]
-    below += [_note(note) for note in dict.fromkeys([*notes, *([report.cost] if report.cost else [])])]
+    below += [note(each) for each in dict.fromkeys([*notes, *([report.cost] if report.cost else [])])]
     return "\n".join([" | ".join(p for p in parts if p), *below])
 
 
@@ -67,16 +67,16 @@ def _why(report: Line) -> list[str]:
     for nth, diagnostic in enumerate(diagnostics[:6]):
         if nth:
             place = f"line {diagnostic.line}: " if diagnostic.line else ""
-            found.append(_indented(f"{place}{diagnostic.severity}: {diagnostic.message}"))
+            found.append(indented(f"{place}{diagnostic.severity}: {diagnostic.message}"))
         found += excerpt(diagnostic)
     if len(diagnostics) > 6:
         found.append(f"  and {words.count(len(diagnostics) - 6, 'more message')}")
     mismatch = words.mismatch(report.trial)
     if mismatch:
-        found += [_indented(pattern.caption(mismatch, known=words.refusal(report))), *worst(mismatch)]
+        found += [indented(pattern.caption(mismatch, known=words.refusal(report))), *worst(mismatch)]
     if words.also(report):
         found.append(f"  {words.also(report)}")
-    return found + [_indented(part) for part in report.hint.splitlines() if part.strip()]
+    return found + [indented(part) for part in report.hint.splitlines() if part.strip()]
 
 
 def excerpt(diagnostic: Diagnostic) -> list[str]:
@@ -118,7 +118,7 @@ def trial(report: Trial) -> str:
     shown = [" | ".join(parts), *table(("case", "dtype", "outcome", "of allowed", ""), rows, right=(3,))]
     if len(order) > TRIAL_ROWS:
         shown.append(f"  and {len(order) - TRIAL_ROWS} more")
-    shown += [_note(note) for note in report.notes]
+    shown += [note(each) for each in report.notes]
     if report.printed.strip():
         shown += ["  printed:", textwrap.indent(words.clip(report.printed), "  | ", lambda _: True)]
     return "\n".join(shown)
@@ -153,20 +153,20 @@ def card(report: Card) -> str:
         report.name + report.signature if report.signature.startswith("(") else f"{report.name} {report.signature}"
     ]
     if report.doc.strip():
-        shown.append(_indented(report.doc.strip().splitlines()[0]))
-    shown += ["", *_slots(report.slots), *(_indented(cost) for cost in words.costs(report))]
+        shown.append(indented(report.doc.strip().splitlines()[0]))
+    shown += ["", *_slots(report.slots), *(indented(cost) for cost in words.costs(report))]
     if report.check:
         shown += ["", check(report.check)]
     if report.history:
         shown += ["", *_history(report.history)]
-    return "\n".join([*shown, *(_note(note) for note in report.notes)])
+    return "\n".join([*shown, *(note(each) for each in report.notes)])
 
 
 def watched(report: Watched) -> str:
     """The newest line of each slot, an error that no line tells, and what is watched."""
     shown = [line(each) for each in report.lines]
     shown += [report.error] if report.error else []
-    return "\n".join([*shown, *(_note(note) for note in report.notes), f"{report.state} {report.path}"])
+    return "\n".join([*shown, *(note(each) for each in report.notes), f"{report.state} {report.path}"])
 
 
 def _slots(slots: Sequence[SlotRow]) -> list[str]:
@@ -223,10 +223,11 @@ def _wrapped(text: str, margin: int) -> list[str]:
     return textwrap.wrap(text, max(WIDTH, margin + 40), initial_indent=pad, subsequent_indent=pad)
 
 
-def _note(note: str) -> str:
+def note(said: str) -> str:
     """A note; the lines after its first, as of a warning with the code it is about, stay lines."""
-    return "\n".join(_indented(part) for part in f"note: {note}".splitlines())
+    return "\n".join(indented(part) for part in f"note: {said}".splitlines())
 
 
-def _indented(text: str) -> str:
+def indented(text: str) -> str:
+    """A sentence under a line: two columns in, at most about 100 wide."""
     return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
