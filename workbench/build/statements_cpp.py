@@ -154,7 +154,7 @@ def _read(kind: Kind, name: str, slot: int) -> str:
     return f"{CPP_TYPES[kind]} {name} = {value}"
 
 
-def _takes_first_dtype(statement: Statement) -> bool:
+def _takes_first_dtype(statement: Statement | Launch) -> bool:
     return isinstance(statement, Allocate) and statement.dtype is None and statement.like is None
 
 

@@ -13,6 +13,7 @@ from .choose import Tier, full_only, tier
 from .full import FullKernel
 from .host import HostKernel, entry
 from .raw import RawKernel
+from .raw_cuda import RawCudaKernel
 
 
 def kernel(
@@ -28,7 +29,8 @@ def kernel(
         return FullKernel(source, schema, slot, found, because=chosen, function=function, floating=floating)
     if chosen.name == "host":
         return HostKernel(source, schema, slot, found, function=function, floating=floating)
-    return RawKernel(source, schema, slot, found, function=function)
+    raw = RawCudaKernel if source.language == "cuda" else RawKernel
+    return raw(source, schema, slot, found, function=function)
 
 
 def has_backward(source: Source) -> bool:
@@ -51,4 +53,4 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
         raise
 
 
-__all__ = ["FullKernel", "HostKernel", "Kernel", "RawKernel", "Tier", "full_only", "kernel", "tier"]
+__all__ = ["FullKernel", "HostKernel", "Kernel", "RawCudaKernel", "RawKernel", "Tier", "full_only", "kernel", "tier"]

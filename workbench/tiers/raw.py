@@ -36,16 +36,18 @@ class RawKernel(Kernel):
     """
 
     tier = "raw"
+    runs_on = "cpu"
 
     def __init__(
         self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = ""
     ) -> None:
         if not found:
             wanted = function or ("backward" if slot == "backward" else schema.name)
-            said = f"the cell defines no function; write 'void {wanted}(...)'"
+            word = "__global__ void" if source.language == "cuda" else "void"
+            said = f"the cell defines no function; write '{word} {wanted}(...)'"
             raise SchemaError(said, line=source.first_line, file=source.file)
         declaration = directives.parse(source, schema, entry=slot, functions=found, function=function)
-        super().__init__(source, schema, slot, declaration)
+        super().__init__(source, schema, slot, declaration, self.runs_on)
         self.launcher_build: Build | None = None
         self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
         self._launcher: native.Launcher | None = None
@@ -61,16 +63,19 @@ class RawKernel(Kernel):
         known = self.complete(dtypes)
         key = tuple(known.get(n) for n in self.declaration.tensors)
         if key not in self._forms:
-            made = body.instantiate(self.source, self.declaration, dtypes)
-            build = cpp.compile(
-                made.text,
-                kind="body",
-                flags=self.declaration.flags,
-                file=self.source.file,
-                includes=[self.source.path] if self.source.path else [],
-            )
-            self._forms[key] = native.Instance(key, build.path, made), build
+            self._forms[key] = self._compiled(dtypes, key)
         return self._forms[key][0]
+
+    def _compiled(self, dtypes: Mapping[str, torch.dtype | None], key: tuple) -> tuple[native.Instance, Build]:
+        made = body.instantiate(self.source, self.declaration, dtypes)
+        build = cpp.compile(
+            made.text, kind="body", flags=self.declaration.flags, file=self.source.file, includes=self._includes
+        )
+        return native.Instance(key, build.path, made), build
+
+    @property
+    def _includes(self) -> list[str]:
+        return [self.source.path] if self.source.path else []
 
     def build(self, combinations: Sequence[Mapping[str, torch.dtype | None]]) -> list[SchemaError | None]:
         """The launcher and all these forms, side by side; for each combination None, or why it has no form.
@@ -99,7 +104,9 @@ class RawKernel(Kernel):
 
     def _build_launcher(self) -> None:
         if self.launcher_build is None:
-            text = launcher.render(self.native_schema, self.declaration, entry=self.slot, gradients=self._gradients())
+            text = launcher.render(
+                self.native_schema, self.declaration, entry=self.slot, device=self.device, gradients=self._gradients()
+            )
             self.launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
 
     @property
