@@ -64,6 +64,11 @@ def max_jobs() -> int:
     return int(named) if named.isdigit() else 0
 
 
+def cuda_homes() -> tuple[str, ...]:
+    """CUDA toolkits that are named by the variables that torch and CMake know: CUDA_HOME, CUDA_PATH."""
+    return tuple(dict.fromkeys(os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)))
+
+
 def programs() -> str:
     """Where programs are looked for: PATH, this interpreter's own folder, and the usual ones.
 

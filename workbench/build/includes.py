@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
@@ -20,7 +20,21 @@ def digests(text: str, quoted: Sequence[str], angled: Sequence[str] = ()) -> dic
     `#include "x"` is looked up beside the header that says so and in `quoted`, then, as `#include <x>` is, in `angled`.
     A header that is not there is left to the compiler's own message; those in no folder given here are the system's.
     """
-    found: dict[str, str] = {}
+    return {path: digest for _, path, digest in _walk(text, quoted, angled) if path}
+
+
+def elsewhere(text: str, quoted: Sequence[str], angled: Sequence[str] = ()) -> tuple[str, ...]:
+    """The names that `text` and the user's headers include and that are in none of these folders, each once.
+
+    >>> elsewhere('#include "warp.cuh"\\n#include <cuda_fp16.h>', ["/home/me"])
+    ('cuda_fp16.h',)
+    """
+    return tuple(dict.fromkeys(name for name, path, _ in _walk(text, quoted, angled) if not path))
+
+
+def _walk(text: str, quoted: Sequence[str], angled: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """(name, path, digest of its text) of every include, directly or not; path is "" where it is in no folder."""
+    seen: set[str] = set()
     waiting = [(name, form, "") for name, form in _included(text)]
     while waiting:
         name, form, beside = waiting.pop()
@@ -29,13 +43,15 @@ def digests(text: str, quoted: Sequence[str], angled: Sequence[str] = ()) -> dic
             path = os.path.normpath(os.path.join(folder, name)) if folder or os.path.isabs(name) else ""
             if not path or not os.path.isfile(path):
                 continue
-            if path not in found:
+            if path not in seen:
+                seen.add(path)
                 status = os.stat(path)
                 digest, inner = _read(path, status.st_mtime_ns, status.st_size)
-                found[path] = digest
+                yield name, path, digest
                 waiting += [(n, f, os.path.dirname(path)) for n, f in inner]
             break
-    return found
+        else:
+            yield name, "", ""
 
 
 def changed(former: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:

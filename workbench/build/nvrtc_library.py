@@ -171,9 +171,7 @@ class _Job:
             seconds = time.perf_counter() - began
             if int(result):
                 return Answer(_word(result), said, seconds=seconds)
-            image = _read(
-                program, getattr(nvrtc, f"nvrtcGet{self.image}Size"), getattr(nvrtc, f"nvrtcGet{self.image}")
-            )
+            image = _read(program, getattr(nvrtc, f"nvrtcGet{self.image}Size"), getattr(nvrtc, f"nvrtcGet{self.image}"))
             symbols = tuple(nvrtc.nvrtcGetLoweredName(program, name.encode())[1].decode() for name in self.names)
             return Answer("SUCCESS", said, image, symbols, seconds)
         finally:
