@@ -20,11 +20,14 @@ MESSAGE = re.compile(  # cell [3]:4:12: error: ...
     r"(?P<severity>fatal error|internal compiler error|error|warning|note|sorry, unimplemented): (?P<message>.*)$"
 )
 CUDA_MESSAGE = re.compile(  # cell [3](4): error #20: ...
-    r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark)"
+    r"^(?:(?P<file>.+?)\((?P<line>\d+)\)|At end of source): (?P<severity>catastrophic error|error|warning|remark|note)"
     r"(?: #?[\w-]+)?: (?P<message>.*)$"
 )
+CUDA_CAME_FROM = re.compile(  # instantiation of "T f(T) [with T=float]" at line 5 of cell [3]
+    r"^\s+(?:detected during:? ?)?[\w ]+ of .* at line (?P<line>\d+)(?: of (?P<file>.+?))?$"
+)
 PROGRAM = re.compile(  # cc1plus: error: ...
-    r"^(?:\S*/)?(?P<file>[\w.+-]*(?:g\+\+|gcc|c\+\+|cc1plus|clang[\w.+-]*|nvcc|ptxas|nvlink|ld[.\w]*))\s*: "
+    r"^(?:\S*/)?(?P<file>[\w.+-]*(?:g\+\+|gcc|c\+\+|cc1plus|clang[\w.+-]*|nvcc|nvrtc|ptxas|nvlink|ld[.\w]*))\s*: "
     r"(?P<severity>fatal error|fatal|error|warning): (?P<message>.*)$"
 )
 CAME_FROM = re.compile(
@@ -37,6 +40,7 @@ NO_LIBRARY = re.compile(r"(?:cannot find|unable to find library) -l(?P<name>[^\s
 NO_HEADER = re.compile(r"^(?:(?P<gcc>\S+): No such file or directory$|'(?P<clang>[^']+)' file not found"
                        r"|(?:cannot|could not) open source file \"(?P<cuda>[^\"]+)\")")  # fmt: skip
 BEFORE_NEXT = re.compile(r"^expected (?:.*[‘'][;)}][’'].*before|a [‘'\"];[’'\"])")
+HOST_FUNCTION = re.compile(r"^A function (?:without execution space|explicitly marked as a __host__)")
 BORING = re.compile(r"^(?:ld returned \d+ exit status|linker command failed)")
 MOST_NOTES, MOST_MESSAGES = 4, 50
 
@@ -45,12 +49,14 @@ MOST_NOTES, MOST_MESSAGES = 4, 50
 class Lines:
     """The user's lines inside a text with `#line`: what stands on line 4 of "cell [3]".
 
-    `file` names what stands before the first `#line`; `folders` are those of the user's own headers.
+    `file` names what stands before the first `#line`; `folders` are those of the user's own headers, `system` those of
+    all others, where the compiler was told about them.
     """
 
     text: str
     file: str = "cell"
     folders: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -71,15 +77,17 @@ class Lines:
     @cached_property
     def _at(self) -> dict[tuple[str, int], str]:
         found: dict[tuple[str, int], str] = {}
-        label, number = self.file, 1
+        ours: dict[tuple[str, int], str] = {}
+        into, label, number = ours, self.file, 1
         for line in self.text.split("\n"):
             match = LINE.match(line)
             if match:
                 number, label = int(match[1]), _unquoted(match[2]) if match[2] is not None else label
+                into = found
                 continue
-            found.setdefault((label, number), line.rstrip("\r"))  # a thunk bears its function's lines once more
+            into.setdefault((label, number), line.rstrip("\r"))  # a thunk bears its function's lines once more
             number += 1
-        return found
+        return ours | found  # what stands before the first `#line` may bear the cell's name, and is not its line 1
 
     def at(self, file: str, line: int) -> str:
         if (file, line) in self._at or file in self.labels:
@@ -93,6 +101,10 @@ class Lines:
     def are_of(self, file: str) -> bool:
         """Whether `file` is the user's: a name in the text, or a header in one of the user's folders."""
         return file in self.labels or any(file.startswith(folder.rstrip("/") + "/") for folder in self.folders)
+
+    def last(self) -> tuple[str, int]:
+        """The last line that is not blank, as (file, line)."""
+        return next((place for place, line in reversed(self._at.items()) if line.strip()), (self.file, 0))
 
     def mentioning(self, pattern: str) -> tuple[str, int]:
         """The first of the user's lines that matches `pattern`, as (file, line); ("", 0) when there is none."""
@@ -134,7 +146,9 @@ def _groups(log: str, lines: Lines) -> list[_Group]:
             place = CAME_FROM.match(text)
             if NEW_PLACE.match(text):
                 came_from = None
-            if place:
+            if groups and (during := CUDA_CAME_FROM.match(text)):
+                _during(groups[-1], during, lines)
+            elif place:
                 at = _label(place["file"], lines), int(place["line"]), int(place["column"] or 0)
                 came_from = at if lines.are_of(at[0]) else came_from
             elif groups and re.fullmatch(r"\s+\^~*\s*", text):
@@ -148,6 +162,13 @@ def _groups(log: str, lines: Lines) -> list[_Group]:
     return groups
 
 
+def _during(group: _Group, place: re.Match, lines: Lines) -> None:
+    """nvcc and NVRTC say after a message which instantiation led to it."""
+    file = _label(place["file"] or group.main.file, lines)
+    if group.came_from is None and lines.are_of(file):
+        group.came_from = file, int(place["line"]), 0
+
+
 def _read(text: str, lines: Lines) -> Diagnostic | None:
     undefined, library = UNDEFINED.search(text), NO_LIBRARY.search(text)
     if undefined:
@@ -159,12 +180,13 @@ def _read(text: str, lines: Lines) -> Diagnostic | None:
     match = MESSAGE.match(text) or CUDA_MESSAGE.match(text)
     if match:
         column = int(match.groupdict().get("column") or 0)
-        file = _label(match["file"], lines)
-        return _diagnostic(file, int(match["line"]), column, match["severity"], match["message"], lines)
+        file, line = (_label(match["file"], lines), int(match["line"])) if match["file"] else lines.last()
+        return _diagnostic(file, line, column, match["severity"], match["message"], lines)
     match = PROGRAM.match(text)
     if match and not match["message"].startswith("linker command failed"):
-        option = re.search(r"option:? [‘'](-[^’']+)[’']|argument:? '(-[^']+)'", match["message"])
-        place = lines.mentioning(rf"//!.*{re.escape(option[1] or option[2])}(?!\S)") if option else ("", 0)
+        option = re.search(r"option:? [‘'](-[^’']+)[’']|argument:? '(-[^']+)'|option (-\S+) found", match["message"])
+        named = re.escape(next(filter(None, option.groups()))) if option else ""
+        place = lines.mentioning(rf"//!.*{named}(?!\S)") if named else ("", 0)
         return _diagnostic(place[0] or match["file"], place[1], 0, match["severity"], match["message"], lines)
     return None
 
@@ -174,9 +196,15 @@ def _diagnostic(file: str, line: int, column: int, severity: str, message: str, 
     missing = NO_HEADER.match(message)
     if severity == "error" and missing:
         name = missing["gcc"] or missing["clang"] or missing["cuda"]
-        looked = f"looked in {', '.join(lines.folders)} and in" if lines.folders else "looked in"
-        message = f"there is no header {name}: {looked} the compiler's own folders (`flags -IFOLDER` adds one)"
+        places = [*lines.folders, *(lines.system or ("the compiler's own folders",))]
+        message = f"there is no header {name}: looked in {_listed(places)} (`flags -IFOLDER` adds one)"
+    if severity == "error" and HOST_FUNCTION.match(message):
+        message = "this is a function for the host, and a raw cell holds device code alone: write __device__ before it"
     return Diagnostic(file, line, column, severity, message, lines.at(file, line) if line else "")
+
+
+def _listed(places: Sequence[str]) -> str:
+    return f"{', '.join(places[:-1])} and in {places[-1]}" if len(places) > 1 else places[0]
 
 
 def _undefined(symbol: str, lines: Lines) -> Diagnostic:

@@ -38,13 +38,13 @@ class Answer:
 
 @functools.cache
 def _nvrtc() -> Any:
-    """The bindings, with the library loaded. A failure is not remembered: what is missing may be installed meanwhile."""
+    """The bindings, with the library loaded. A failure is not remembered: what is missing may be installed."""
     try:
         from cuda.bindings import nvrtc
     except ImportError as error:
         raise ToolchainError(
-            f"CUDA kernels are compiled by NVRTC through the package cuda-bindings, which cannot be imported ({error}). "
-            f"Type `{INSTALL}`"
+            "CUDA kernels are compiled by NVRTC through the package cuda-bindings, which cannot be imported "
+            f"({error}). Type `{INSTALL}`"
         ) from None
     try:
         result, *_ = nvrtc.nvrtcVersion()
