@@ -18,7 +18,7 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors", "turn"),
-    ("settings", "annotations", "defaults", "schema", "source", "report", "files"),
+    ("settings", "annotations", "defaults", "schema", "source", "report", "inspection", "files"),
     ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
     ("build",),
     ("trial",),
@@ -39,7 +39,7 @@ FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 # Imports inside functions that go up a floor. Each needs its reason.
 UPWARD = {
     ("report", "show"): "a report prints and shows itself; the renderers are fetched only when something is seen",
-    ("inspect", "show"): "its reports do so too",
+    ("inspection", "show"): "as a report does",
 }
 
 # Who alone may import a package, and who alone may do a thing.

@@ -20,7 +20,7 @@ from .report import Card, Check
 from .version import Version
 
 if TYPE_CHECKING:
-    from .inspect import Comparison, Inspection
+    from .inspection import Comparison, Inspection
 
 
 class Op(Live):
@@ -195,7 +195,7 @@ class Op(Live):
         >>> rmsnorm.inspect(3, torch.bfloat16).at(31)      # what line 31 of the cell became
         >>> rmsnorm.inspect(3, against=5)                  # two versions side by side
 
-        Without a number what runs in the slot, on a GPU before the CPU; without a dtype the one built first. In a
+        Without a number what runs in the slot, on a GPU before the CPU; without a dtype float32, if it has it. In a
         notebook the report shows source and stages beside each other, and `.widget()` lets one click through them.
         SchemaError for the reference and for Python functions, which no compiler made; ToolchainError, with what to
         install, where a program is missing.

@@ -10,10 +10,10 @@ from dataclasses import replace
 import torch
 
 from ..errors import SchemaError
+from ..inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
 from ..tiers import Kernel
 from ..version import LANGUAGES, Version
 from . import choose, cpp, units
-from .inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
 
 
 def inspect(

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..inspection import Entry
 from . import demangle
-from .inspection import Entry
 
 FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 INLINED = re.compile(r"^inlined by (.+):(\d+) \(")

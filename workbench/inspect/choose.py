@@ -58,10 +58,10 @@ def _choices(op) -> str:
 def dtypes(op, chosen: Version, of: Kernel, wanted: torch.dtype | str | None) -> tuple[Dtypes, tuple[str, ...]]:
     """The dtypes of the tensor arguments to look at, and the other choices, in words.
 
-    Without `wanted` those that were built first; with it those that have it, built or not: all floating-point tensors
-    of the first form in that dtype.
+    Without `wanted` float32, or else the first by name; with it the form that has it, or the first one with all of
+    its floating-point tensors in that dtype.
     """
-    built = of.forms
+    built = tuple(sorted(of.forms, key=lambda form: (spelled(form) != "float32", spelled(form))))
     if not built:
         return {}, ()
     if wanted is None:

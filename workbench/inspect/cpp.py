@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ..build import cache, cpp, diagnostics, flags, headers, process, store
 from ..build.result import Build, Made
+from ..inspection import Entry, Finding, FunctionRow, Inspection, Stage, numbered
 from ..toolchain import Compiler
 from . import assembly, remarks, tools
-from .inspection import Entry, Finding, FunctionRow, Inspection, Stage, numbered
 
 LAYOUT = "inspect-2"
 LIMIT_S = 600.0
@@ -40,7 +40,7 @@ def stages(unit: cpp.Unit, source_file: str) -> dict:
         "toolchain": _toolchain(unit),
         "target": platform.machine(),
         "rows": tuple(_row(f, [loop for g, loop in loops if g is f]) for f in found),
-        "stages": (Stage("assembly", tuple(entries), _counts(found)), _remarks(said)),
+        "stages": (_remarks(said), Stage("assembly", tuple(entries), _counts(found))),
         "findings": tuple(_findings(said, [loop for _, loop in loops], unit)),
         "seconds": listed.seconds,
     }

@@ -24,12 +24,35 @@ def pre(text: str, language: str) -> str:
     return f"<pre><code>{_coloured(text[:MOST_CHARACTERS].rstrip(), language)}</code></pre>{cut}"
 
 
+def lines(text: str, language: str) -> list[str]:
+    """The html of each line of a text; no span reaches over a line's end.
+
+    >>> lines("int x;", "cpp")
+    ['<span class="k">int</span> x;']
+    """
+    made = [""]
+    for kind, part in _spans(text, language):
+        first, *rest = (_span(kind, piece) if piece else "" for piece in part.split("\n"))
+        made[-1] += first
+        made += rest
+    return made
+
+
 def _coloured(text: str, language: str) -> str:
+    return "".join(_span(kind, part) for kind, part in _spans(text, language))
+
+
+def _span(kind: str, part: str) -> str:
+    return f'<span class="{kind}">{html.escape(part)}</span>' if kind else html.escape(part)
+
+
+def _spans(text: str, language: str) -> list[tuple[str, str]]:
+    """(class or "", text), neighbours of one colour together."""
     module, name = LEXERS.get(language, ("pygments.lexers.python", "PythonLexer"))
     try:
         lexer = getattr(importlib.import_module(module), name)(ensurenl=False, stripnl=False)
     except ImportError:
-        return html.escape(text)
+        return [("", text)]
     spans: list[tuple[str, str]] = []
     for token, part in lexer.get_tokens(text):
         kind = _kind(str(token).removeprefix("Token."), part)
@@ -37,9 +60,7 @@ def _coloured(text: str, language: str) -> str:
             spans[-1] = spans[-1][0], spans[-1][1] + part
         else:
             spans.append((kind, part))
-    return "".join(
-        f'<span class="{kind}">{html.escape(part)}</span>' if kind else html.escape(part) for kind, part in spans
-    )
+    return spans
 
 
 def _kind(token: str, part: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from html import escape
 
 from ..errors import Diagnostic
+from ..inspection import Comparison, Inspection
 from ..report import Card, Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
 from . import gather, pattern, picture, text, words
 from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
@@ -21,12 +22,16 @@ TRIAL_ROWS, CHECK_ROWS = 60, 300
 
 def of(report: Report) -> str:
     """The html of any report, with its stylesheet."""
-    from . import card  # above this module: a card holds a check
+    from . import card, inspect_html  # above this module: a card holds a check
 
-    draw: dict[type, Callable[..., str]] = {Line: line, Trial: trial, Check: check, Card: card.card, Watched: watched}
+    draw: dict[type, Callable[..., str]] = {
+        Line: line, Trial: trial, Check: check, Card: card.card, Watched: watched,
+        Inspection: inspect_html.inspection, Comparison: inspect_html.comparison,
+    }  # fmt: skip
     for kind in type(report).__mro__:
         if kind in draw:
-            return page(draw[kind](report), "report")
+            sheets = ("report", "inspect") if kind in (Inspection, Comparison) else ("report",)
+            return page(draw[kind](report), *sheets)
     return page(f"<pre>{escape(str(report))}</pre>", "report")
 
 

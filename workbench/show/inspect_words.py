@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Sequence
 
-from ..inspect.inspection import Comparison, FunctionRow, Inspection, KernelRow, Stage
+from ..inspection import Comparison, FunctionRow, Inspection, KernelRow, Stage
 from . import words
 
 KERNEL = ("kernel", "regs", "spills", "stack", "shared", "block", "occupancy", "limited by")
@@ -59,13 +60,27 @@ def counts(stage: Stage) -> str:
     return ", ".join(f"{n:,} {name}" for name, n in stage.counts)
 
 
+_SPILL = re.compile(r"\b(?:STL|LDL)\b(?:\.|\s)|\b(?:ld|st)\.local\b")
+
+
+def is_spill(line: str) -> bool:
+    """Does the instruction move a register to or from a thread's own memory?"""
+    return bool(_SPILL.search(line))
+
+
 def stages(report: Inspection) -> str:
     """Which stages there are, and how to see them."""
     found = ", ".join(f"{s.name} ({words.count(len(s.entries), 'line')})" for s in report.stages)
     last = report.stages[-1] if report.stages else None
-    line = next((n for s in reversed(report.stages) for n in s.lines), 0)
+    line = busiest(report)
     how = f'print(report.stage("{last.name}"))' if last else ""
     return f"stages: {found}; {how}" + (f"; report.at({line}) is what became of line {line}" if line else "")
+
+
+def busiest(report: Inspection) -> int:
+    """The source line that became most of the last stage, 0 where no line is known."""
+    counted = Counter(e.line for e in report.stages[-1].entries if e.line) if report.stages else Counter()
+    return max(counted, key=lambda n: (counted[n], -n), default=0)
 
 
 def notes(report: Inspection) -> list[str]:

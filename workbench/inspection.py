@@ -1,6 +1,6 @@
 """What a compiler made of a version, as plain data: stages of text, each line with the source line it came from.
 
-How it looks is `show`'s business; how it is found out is in the modules beside this one.
+How it looks is `show`'s business; how it is found out is in `inspect`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import SchemaError
-from ..report import Report
-from ..source import Source
+from .errors import SchemaError
+from .report import Report
+from .source import Source
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """What one C++ function became: how many instructions, and the width in bytes of the vectors that it computes on."""
+    """What one C++ function became: how many instructions, and the width in bytes of its widest vectors."""
 
     function: str
     instructions: int
@@ -153,13 +153,13 @@ class Inspection(Report):
         return {name: texts for name, texts in found.items() if texts}
 
     def widget(self) -> object:
-        """In a running notebook: pick a stage, click a source line, see what became of it. Elsewhere the report."""
-        from .. import show
+        """In a running notebook: pick a stage, choose a source line, see what became of it. Elsewhere the report."""
+        from . import show
 
         return show.widget_of(self)
 
     def __str__(self) -> str:
-        from ..show import inspect_text
+        from .show import inspect_text
 
         return inspect_text.inspection(self)
 
@@ -197,12 +197,12 @@ class Comparison(Report):
         return self.left.stage(name), self.right.stage(name)
 
     def widget(self) -> object:
-        from .. import show
+        from . import show
 
         return show.widget_of(self)
 
     def __str__(self) -> str:
-        from ..show import inspect_text
+        from .show import inspect_text
 
         return inspect_text.comparison(self)
 
