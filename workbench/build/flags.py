@@ -12,12 +12,15 @@ from ..toolchain import Compiler
 ALWAYS = ("-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-pipe", "-ftabstop=1", "-fdiagnostics-color=never")
 GCC_ONLY = ("-fno-gnu-unique",)  # a unique symbol would keep the first version of a re-run cell alive for all
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # 2.11, the oldest torch that is supported
+STABLE = ("launcher", "host", "host-cuda")  # the kinds that stand on torch's stable ABI
 LIBRARY = ("-l", "-L", "-Wl,", "-Xlinker")
 WITH_VALUE = {"-I", "-iquote", "-isystem", "-idirafter", "-D", "-U", "-L", "-l", "-Xlinker", "-include", "-x"}
 
 
 def compiling(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple[str, ...]:
-    """The flags that turn a text of that kind ("body", "host" or "launcher") into an object, the user's `flags` last.
+    """The flags that turn a text of that kind into an object, the user's `flags` last.
+
+    Kinds are "body", "launcher", "host", "host-cuda" (the host half of a CUDA cell) and "full".
 
     >>> compiling(gcc, "body", ("-O3", "-lm"))[-2:]
     ('-fno-gnu-unique', '-O3')
@@ -27,11 +30,15 @@ def compiling(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple
         from . import torch_ninja
 
         made = [*torch_ninja.cflags(), *full(compiler)]
-    if kind in ("launcher", "host"):
+    if kind in STABLE:
         made += ["-O1"] if kind == "launcher" else []  # beside -O2: a third less to wait for, and 0.05 us more a call
         made.append(STABLE_ABI)
         for folder in toolchain.torch().include:
             made += ["-isystem", folder]
+    if kind == "host-cuda":
+        from . import cuda_headers
+
+        made += [word for folder in cuda_headers.folders() for word in ("-isystem", folder)]
     return (*made, *(word for words in _units(flags) if not _links(words) for word in words))
 
 
@@ -49,7 +56,7 @@ def linking(compiler: Compiler, kind: str, flags: Sequence[str] = (), stub: str 
     launcher `stub` may name the folder of an empty libtorch_cpu, which links in a fifth of the time; see `stub.py`.
     """
     made = [f"-fuse-ld={compiler.linker}"] if compiler.linker else []
-    if kind in ("launcher", "host"):
+    if kind in STABLE:
         lib = toolchain.torch().lib
         made += ["-Wl,--no-as-needed", f"-L{stub}"] if stub else ["-Wl,-z,defs", f"-L{lib}"]
         made += [f"-Wl,-rpath,{lib}", "-ltorch_cpu", *([] if stub else ["-lc10"])]
@@ -90,7 +97,7 @@ def identity(compiler: Compiler, kind: str, flags: Sequence[str]) -> dict[str, o
     }
     if any(flag.endswith("=native") for flag in flags):
         parts["processor"] = toolchain.processor()
-    if kind in ("launcher", "host", "full"):
+    if kind in (*STABLE, "full"):
         torch = toolchain.torch()
         parts["torch"] = (torch.version, torch.revision, torch.lib)
     if kind == "full":

@@ -23,7 +23,8 @@ from .store import Unwritable
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 # wb_body.h alone costs 2 ms: nothing to gain
-KINDS = {"wb_body_math.h": "body", "wb_body_std.h": "body", "launcher.h": "launcher", "wb_host.h": "host"}
+KINDS = {"wb_body_math.h": "body", "wb_body_std.h": "body", "launcher.h": "launcher", "wb_host.h": "host",
+         "wb_host_cuda.h": "host-cuda"}  # fmt: skip
 LIMIT_BYTES = 600_000_000  # in the cache: 84 MB for a launcher's, 16 MB for a body's
 MOST = 12  # asked for by one process: nobody goes back and forth between more sets of flags
 LIMIT_S = 120.0
@@ -51,7 +52,8 @@ def prepare() -> None:
     except WorkbenchError:
         return  # the first build says it better
     for name, kind in KINDS.items():
-        request(compiler, kind, name, ())
+        if kind != "host-cuda":  # the first such cell asks for it
+            request(compiler, kind, name, ())
 
 
 def begins_with(text: str) -> str:

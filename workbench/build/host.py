@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..directives import Declaration
 from ..errors import SchemaError
@@ -25,6 +26,28 @@ _CPP_WORDS = frozenset({
     "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union",
     "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
 })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where the wrapper stands: the header it needs, torch's dispatch key, and what the compiler reads of the cell.
+
+    `text` and `place` (file, line) are those of the host half of a CUDA cell; "" and None: the cell as it is. `guard`:
+    it makes the tensors' GPU the current one.
+    """
+
+    header: str = "wb_host.h"
+    key: str = "CPU"
+    text: str = ""
+    place: tuple[str, int] | None = None
+    guard: bool = False
+
+    def at(self, function: Function, source: Source) -> str:
+        file, line = self.place or (source.file, function.line)
+        return _line(line, file)
+
+
+CPU = Room()
 
 
 def bound(function: Function, declaration: Declaration) -> list[tuple[Parameter, Argument]]:
@@ -53,12 +76,13 @@ def bound(function: Function, declaration: Declaration) -> list[tuple[Parameter,
 
 def render(
     source: Source, schema: Schema, declaration: Declaration, function: Function, *, gradients: Sequence[str] = (),
-    name: str = "",
+    name: str = "", room: Room = CPU,
 ) -> str:  # fmt: skip
     """The whole text of a host cell that returns its results, or mutates its arguments.
 
     `gradients` are the arguments whose gradients a backward returns, in order; `name` is another one to register
-    under. SchemaError, on its line, for a parameter or a result that does not fit the schema.
+    under; `room` says for which device. SchemaError, on its line, for a parameter or a result that does not fit the
+    schema.
 
     `call` converts arguments and results; `entry`, which torch calls, sees to strides. Where the reference's can be
     asked for, the results get those. Incoming gradients are made contiguous, and so are all arguments of a function
@@ -68,7 +92,7 @@ def render(
     names = {a.name: _identifier(a.name) for a in declaration.arguments}
     types = {names[a.name]: native_type(a, function.line) for a in declaration.arguments}
     call = f"{_name(function)}({', '.join(converted(p, a, names[a.name], schema.qualname) for p, a in pairs)})"
-    made, count = _gradients(schema, function, call, gradients) if backward else _results(schema, function, call)
+    made, count = _gradients(schema, function, call, gradients, room) if backward else _results(schema, function, call)
     shown = count if backward else len(schema.outputs)
     lists = any(a.is_tensor_list for a in schema.tensors) if backward else set(schema.output_types) != {"Tensor"}
     asked = f"wb_layout::{schema.namespace}__{name or schema.name}{'_backward' * backward}"
@@ -76,7 +100,8 @@ def render(
     given, parameters = ", ".join(types), ", ".join(f"{t} {n}" for n, t in types.items())
     settled = "".join(_settled(source, schema, declaration, names, layout))
     slow = f'wb::slowly<{str(reads_no_strides(source)).lower()}, {_places(shown)}>(wb_cell::call, "{layout}", {given})'
-    at = _line(function.line, source.file)
+    guard = f"{_guard(schema, names, names.values())} " if room.guard and schema.tensors else ""
+    at = room.at(function, source)
     lines = [at, f"static auto call({', '.join(f'{t}& {n}' for n, t in types.items())}) {{ {made} }}"]
     entries = {"entry": count} if backward or not schema.saves else {"entry": count, "seen": shown}
     for entry, results_ in entries.items():
@@ -84,12 +109,12 @@ def render(
         arrive = f"wb::arrive({given}); " if schema.tensors else ""
         ask = f"if (wb::ask({given})) {{ {back.format(slow)} }} " if layout else ""
         call = back.format(f"wb_cell::call({given})")
-        lines += [at, f"static auto {entry}({parameters}) {{ {arrive}{settled}{ask}{call} }}"]
+        lines += [at, f"static auto {entry}({parameters}) {{ {arrive}{guard}{settled}{ask}{call} }}"]
     public = {schema.name: list(entries)[-1], f"{schema.name}_forward": "entry"}
     public = {f"{name or schema.name}_backward": "entry"} if backward else public
     registered = " ".join(f'm.impl("{n}", TORCH_BOX(&wb_cell::{entry}));' for n, entry in public.items())
-    last = f'WB_MODULE("{schema.namespace}", "CPU", {registered})'
-    return _around(source, function, ["namespace wb_cell {", *lines, "}  // namespace wb_cell", last])
+    last = f'WB_MODULE("{schema.namespace}", "{room.key}", {registered})'
+    return _around(source, function, room, ["namespace wb_cell {", *lines, "}  // namespace wb_cell", last])
 
 
 def _settled(
@@ -138,7 +163,9 @@ def _results(schema: Schema, function: Function, call: str) -> tuple[str, int]:
     return (f"return wb::results<{', '.join(wanted)}>({call});" if wanted else f"{call};"), len(wanted)
 
 
-def _gradients(schema: Schema, function: Function, call: str, gradients: Sequence[str]) -> tuple[str, int]:
+def _gradients(
+    schema: Schema, function: Function, call: str, gradients: Sequence[str], room: Room
+) -> tuple[str, int]:
     """The body of a backward's `call`: one gradient for each tensor argument, in order."""
     got = result_types(function)
     if not gradients:
@@ -152,17 +179,23 @@ def _gradients(schema: Schema, function: Function, call: str, gradients: Sequenc
             line=function.line,
         )
     single = "wb_got" if not re.match(r"std::(tuple|pair)<", plain(function.returns)) else ""
-    made = []
+    made, absent = [], "wb::absent_here()" if room.guard else "wb::absent()"
     for a in schema.tensors:
         if a.name in gradients:
             value = single or f"std::get<{list(gradients).index(a.name)}>(wb_got)"
             made.append(f'wb::gradient({value}, "{schema.qualname}: grad_{a.name}")')
         else:
-            made.append("std::vector<Tensor>()" if a.is_tensor_list else "wb::absent()")
+            made.append("std::vector<Tensor>()" if a.is_tensor_list else absent)
     return f"auto wb_got = {call}; return std::make_tuple({', '.join(made)});", len(made)
 
 
-def thunk(source: Source, declaration: Declaration, function: Function) -> str:
+def _guard(schema: Schema, names: Iterable[str], values: Iterable[str]) -> str:
+    """The statement that makes the tensors' device the current one, and refuses tensors of several devices."""
+    quoted = ", ".join(f'"{n}"' for n in names)
+    return f'wb::OnDevice wb_on("{schema.qualname}", {{{quoted}}}, {", ".join(values)});'
+
+
+def thunk(source: Source, declaration: Declaration, function: Function, room: Room = CPU) -> str:
     """The text of a host cell whose outputs its directives make: the launcher calls the thunk with all values."""
     slots = {n: i for i, n in enumerate(declaration.values)}
     passed = []
@@ -175,12 +208,15 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
                 f"{function.name}: the parameter {p.name!r} binds to no argument and no directive{hint}", line=p.line
             )
         passed.append(from_slot(p, f"v[{slots[name]}]", declaration, name))
+    given = {a.name: f"wb::borrow_optional(v[{slots[a.name]}].p)" for a in declaration.arguments if a.is_tensor}
     return _around(
         source,
         function,
+        room,
         [
             "WB_EXPORT int wb_call(const wb_value* v) {",
-            _line(function.line, source.file),
+            *([f"  {_guard(declaration.schema, given, given.values())}"] if room.guard and given else []),
+            room.at(function, source),
             f"  {_name(function)}({', '.join(passed)});",
             "  return 0;",
             "}",
@@ -188,7 +224,7 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
     )
 
 
-def _around(source: Source, function: Function, lines: Sequence[str]) -> str:
+def _around(source: Source, function: Function, room: Room, lines: Sequence[str]) -> str:
     if function.templates:
         raise SchemaError(
             f"{function.name} is a template, which nothing calls by itself: write a function that looks at "
@@ -196,8 +232,9 @@ def _around(source: Source, function: Function, lines: Sequence[str]) -> str:
             line=function.line,
         )
     text = source.text if source.text.endswith("\n") else source.text + "\n"
-    place = [_line(source.first_line, source.file), text + _line(function.line, source.file)]
-    return "\n".join(['#include "wb_host.h"', *place, *lines, ""])
+    cell = room.text or f"{_line(source.first_line, source.file)}\n{text}"
+    last = ["WB_HOST_CUDA"] if room.guard else []
+    return "\n".join([f'#include "{room.header}"', cell + room.at(function, source), *lines, *last, ""])
 
 
 def _name(function: Function) -> str:

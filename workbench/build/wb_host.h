@@ -41,7 +41,6 @@ namespace wb {
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -49,6 +48,7 @@ namespace wb {
 #include <vector>
 
 #include "wb_body.h"
+#include "wb_say.h"
 
 using torch::headeronly::ScalarType;
 using torch::stable::Device;
@@ -68,9 +68,7 @@ namespace wb {
 
 // ---- the schema's values as those of a signature: `what` is "lab::f: k", `as` the parameter as written ---------------
 template <typename T> [[noreturn]] __attribute__((noinline, cold)) void unfit(T value, const char* what, const char* as) {
-  std::ostringstream m;
-  m << what << " = " << value << " does not fit the parameter `" << as << '`';
-  throw std::runtime_error(m.str());
+  unmet("", what, " = ", value, " does not fit the parameter `", as, '`');
 }
 template <typename To, typename From> To narrow(From value, const char* what, const char* as) {
   const To made = static_cast<To>(value);
@@ -244,10 +242,10 @@ __attribute__((noinline, cold)) auto slowly(Call call, const char* layout, Given
 // ---- gradients -------------------------------------------------------------------------------------------------------
 
 // Where a schema must return a tensor and there is none: an empty one of bytes, which callers know.
-inline Tensor absent() {
+inline Tensor absent(int32_t device_type = aoti_torch_device_type_cpu(), int32_t device = 0) {
   AtenTensorHandle made = nullptr;
   const int64_t size = 0, stride = 1;
-  if (aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(), aoti_torch_device_type_cpu(), 0, &made) != 0)
+  if (aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(), device_type, device, &made) != 0)
     throw std::runtime_error("no memory");
   return Tensor(made);
 }
