@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from ..inspection import Comparison, Inspection
 from ..report import Card, Report
 from . import html, text
 
@@ -25,18 +26,19 @@ def bundle(report: Report) -> dict[str, str]:
     return {"text/plain": str(report), "text/html": html.of(report)}
 
 
-def widget_of(card: Card, restore: Callable[[int], object] | None = None) -> object:
-    """The card as a widget whose History tab has a button at each version; `restore(number)` returns the new card.
+def widget_of(report: Card | Inspection | Comparison, restore: Callable[[int], object] | None = None) -> object:
+    """The report as a widget, where a notebook runs and ipywidgets is there; else the report itself.
 
-    Where no notebook runs, or ipywidgets is not there, the card itself.
+    A card's History tab has a button at each version; `restore(number)` returns the new card. An inspection has a
+    choice of stages and lines.
     """
     if not live():
-        return card
+        return report
     try:
-        from . import widget
+        from . import inspect_widget, widget
     except ImportError:
-        return card
-    return widget.of(card, restore)
+        return report
+    return widget.of(report, restore) if isinstance(report, Card) else inspect_widget.of(report)
 
 
 def live() -> bool:

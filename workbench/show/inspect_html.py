@@ -105,10 +105,13 @@ def stages(report: Inspection, group: str) -> str:
     return f'<div class="tabs">{tabs}</div>'
 
 
-def stage(found: Stage, group: str = "") -> str:
-    """One stage: what its instructions do, then its lines with their source lines in the margin."""
+def stage(found: Stage, group: str = "", marked: int = 0) -> str:
+    """One stage: what its instructions do, then its lines with their source lines in the margin.
+
+    `group` names the buttons that the margin belongs to, `marked` is a source line to set off.
+    """
     counts = f'<p class="cap">{escape(inspect_words.counts(found))}</p>' if found.counts else ""
-    rows = [_entry(e, group) for e in found.entries[:SHOWN_LINES]]
+    rows = [_entry(e, group, marked) for e in found.entries[:SHOWN_LINES]]
     left_out = len(found.entries) - SHOWN_LINES
     cut = f"<code>print(report.stage({escape(found.name)!r}))</code> shows them" if left_out > 0 else ""
     more = f'<p class="cap">{left_out:,} more lines: {cut}</p>' if left_out > 0 else ""
@@ -116,10 +119,10 @@ def stage(found: Stage, group: str = "") -> str:
     return f'{counts}{empty}<pre class="stage"><code>{_joined(rows)}</code></pre>{more}' if rows else f"{counts}{empty}"
 
 
-def _entry(entry: Entry, group: str) -> str:
+def _entry(entry: Entry, group: str, marked: int) -> str:
     kind = "spill" if inspect_words.is_spill(entry.text) else "" if entry.line else "soft"
     lines = [f"l{n}" for n in dict.fromkeys((entry.line, *entry.callers)) if n]
-    classes = " ".join(part for part in ("i", kind, *lines) if part)
+    classes = " ".join(part for part in ("i", kind, "on" if entry.of(marked) else "", *lines) if part)
     number = str(entry.line or "")
     gutter = f'<label class="no" for="{group}-{entry.line}">{number}</label>' if entry.line and group else ""
     gutter = gutter or f'<span class="no">{number}</span>'
@@ -132,13 +135,6 @@ def _joined(rows: list[str]) -> str:
 
 def comparison(report: Comparison) -> str:
     """The numbers of both, then each stage as two columns with what is alike folded away."""
-    names = [escape(n) for n in report.titles]
-    what = f"{report.left.op} {report.left.slot}: {report.titles[0]} beside {report.titles[1]}"
-    rows = "".join(
-        f"<tr><td>{escape(label)}</td>{_number(a, a != b)}{_number(b, a != b)}<td class=w></td></tr>"
-        for label, a, b in inspect_words.compared(report)
-    )
-    numbers = f'<tr><th></th><th class="n">{names[0]}</th><th class="n">{names[1]}</th><th></th></tr>{rows}'
     group = f"wb-{secrets.token_hex(4)}"
     last = report.names[-1] if report.names else ""
     tabs = "".join(
@@ -146,11 +142,19 @@ def comparison(report: Comparison) -> str:
         f"{diff(report, n)}</details>"
         for n in report.names
     )
-    return (
-        f'<div class="card inspect"><div class="row"><h3>{escape(what)}</h3>'
-        f'<span class="soft">{escape(report.left.how)}</span></div><table>{numbers}</table>'
-        f'<div class="tabs">{tabs}</div></div>'
+    return f'<div class="card inspect">{numbers(report)}<div class="tabs">{tabs}</div></div>'
+
+
+def numbers(report: Comparison) -> str:
+    """Each number of both versions, those that differ set off."""
+    what = f"{report.left.op} {report.left.slot}: {' beside '.join(report.titles)}"
+    rows = "".join(
+        f"<tr><td>{escape(label)}</td>{_number(a, a != b)}{_number(b, a != b)}<td class=w></td></tr>"
+        for label, a, b in inspect_words.compared(report)
     )
+    heads = "".join(f'<th class="n">{escape(n)}</th>' for n in report.titles)
+    head = f'<div class="row"><h3>{escape(what)}</h3><span class="soft">{escape(report.left.how)}</span></div>'
+    return f"{head}<table><tr><th></th>{heads}<th></th></tr>{rows}</table>"
 
 
 def _number(value: str, changed: bool) -> str:
