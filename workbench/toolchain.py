@@ -69,7 +69,7 @@ def compiler() -> Compiler:
     Raises ToolchainError, with what to install, when there is none, it does not run, or it is too old.
     """
     command = _command()
-    path = os.path.realpath(command[-1] if _is_wrapper(command[0]) and len(command) > 1 else command[0])
+    path = os.path.realpath(command[_behind(command)])
     try:
         found = os.stat(path)
     except OSError as error:
@@ -81,11 +81,10 @@ def _command() -> tuple[str, ...]:
     named = settings.cxx()
     if named:
         variable, words = named
-        program = shutil.which(words[0], path=settings.programs())
-        if program is None:
+        if shutil.which(words[0], path=settings.programs()) is None:
             raise ToolchainError(f"{variable} names {words[0]}, which is no program that can be run. {INSTALL}")
-        rest = tuple(shutil.which(w, path=settings.programs()) or w for w in words[1:]) if _is_wrapper(program) else ()
-        return program, *(rest or words[1:])
+        last = _behind(words)
+        return tuple(_found(w) if n <= last else w for n, w in enumerate(words))
     for name in ("g++", "clang++", "c++", f"{platform.machine()}-conda-linux-gnu-g++"):
         program = shutil.which(name, path=settings.programs())
         if program:
@@ -93,8 +92,18 @@ def _command() -> tuple[str, ...]:
     raise ToolchainError(f"there is no C++ compiler: neither g++ nor clang++ is on the PATH. {INSTALL}")
 
 
+def _found(word: str) -> str:
+    return shutil.which(word, path=settings.programs()) or word
+
+
+def _behind(words: tuple[str, ...]) -> int:
+    """Which word is the compiler: 1 in `ccache g++ -m64`, whatever the launcher is called, 0 in `g++ -m64`."""
+    programs = [n for n, w in enumerate(words) if not w.startswith("-") and shutil.which(w, path=settings.programs())]
+    return max(programs, default=0)
+
+
 def _is_wrapper(program: str) -> bool:
-    """Compiler launchers stay the same file while the compiler behind them changes."""
+    """A link called g++ may be ccache: it stays the same file while the compiler behind it changes."""
     return os.path.basename(os.path.realpath(program)) in {"ccache", "sccache", "distcc", "icecc"}
 
 
