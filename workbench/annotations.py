@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import enum
 import typing
 
 from .errors import SchemaError
+
+USE = "use Tensor, int, float, bool, str, torch.dtype, torch.device, lists of these, or `| None`"
 
 
 def spell(hint: object, where: str) -> str:
     """One annotation in schema spelling; `where` begins the message of the SchemaError if there is none.
 
-    >>> spell(list[Tensor], "x"), spell(tuple[int, int], "k"), spell(float | None, "s")
-    ('Tensor[]', 'SymInt[2]', 'float?')
+    >>> spell(list[Tensor], "x"), spell(tuple[int, int], "k"), spell(float | None, "s"), spell(tuple[int, ...], "n")
+    ('Tensor[]', 'SymInt[2]', 'float?', 'SymInt[]')
     """
+    found = _spelling(hint, where)
+    if found is None:
+        instead = _instead(hint)
+        raise SchemaError(
+            f"{where} is annotated {_shown(hint)}, which torch has no schema spelling for; "
+            + (f"write {instead}" if instead else USE)
+        )
+    return found
+
+
+def _spelling(hint: object, where: str) -> str | None:
     from torch._library.infer_schema import SUPPORTED_PARAM_TYPES
 
+    hint = _plain(hint)
     try:
         if hint in SUPPORTED_PARAM_TYPES:
             return SUPPORTED_PARAM_TYPES[hint]
@@ -36,11 +51,61 @@ def spell(hint: object, where: str) -> str:
         base = spell(inner[0], where)
         if not base.endswith("]"):
             return f"{base}[]"
-    shown = getattr(hint, "__name__", None) if isinstance(hint, type) else str(hint).replace("typing.", "")
-    raise SchemaError(
-        f"{where} is annotated {shown}, which torch has no schema spelling for; use Tensor, int, float, bool, str, "
-        "torch.dtype, torch.device, lists of these, or `| None`"
-    )
+    return None
+
+
+def _plain(hint: object) -> object:
+    """The annotation without what a schema cannot say and a reference does not need."""
+    import torch
+
+    while hasattr(hint, "__supertype__"):  # a NewType
+        hint = hint.__supertype__
+    if typing.get_origin(hint) is typing.Annotated:
+        return _plain(typing.get_args(hint)[0])
+    if hint is torch.Size:
+        return list[int]
+    if typing.get_origin(hint) is tuple and typing.get_args(hint)[1:] == (Ellipsis,):
+        return list[typing.get_args(hint)[0]]  # type: ignore[misc]  # an annotation made at run time
+    return hint
+
+
+def _instead(hint: object) -> str:
+    """What to write where a type has no spelling; "" when nothing in particular comes to mind."""
+    import torch
+
+    inner = typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        kinds = {type(v) for v in inner}
+        return f"{kinds.pop().__name__}, and check its value" if kinds in ({str}, {int}, {bool}) else ""
+    if origin in (dict, set, frozenset):
+        return "list[Tensor], or one argument for each entry" if torch.Tensor in inner else "a list of the values"
+    if origin is tuple and all(h is torch.Tensor for h in inner):
+        return "list[Tensor], or one argument for each"
+    if origin is tuple:
+        return "one argument for each entry"
+    if set(inner) == {int, float}:
+        return "float: an int is taken too"
+    if torch.Tensor in inner and set(inner) & {int, float, bool}:
+        return "Tensor, and make a tensor of a number"
+    if hint in (torch.Generator, torch.Generator | None):
+        return "seed: int, and make the generator of it"
+    if hint in (list, tuple):
+        return "what it holds: list[Tensor], list[int]"
+    if not isinstance(hint, type):
+        return ""
+    if issubclass(hint, enum.Enum):
+        return "int or str, and pass its value"
+    known = {"ndarray": "Tensor", "Parameter": "Tensor", "SymInt": "int", "complex": "two floats, or a Tensor"}
+    if hint.__name__ in known:
+        return known[hint.__name__]
+    said = getattr(hint, "__annotations__", {})
+    fields = [n for n, h in said.items() if h in (torch.Tensor, "Tensor", "torch.Tensor")]
+    return f"one argument for each of its fields ({', '.join(fields)}, ...)" if fields else ""
+
+
+def _shown(hint: object) -> str:
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
 
 
 def output_types(hint: object, op: str) -> tuple[str, ...]:
@@ -52,6 +117,8 @@ def output_types(hint: object, op: str) -> tuple[str, ...]:
         if Ellipsis in inner:
             raise SchemaError(f"{where}: a tuple of unknown length has no schema; write each Tensor, or list[Tensor]")
         return tuple(t for h in inner for t in output_types(h, op))
+    if type(None) in typing.get_args(hint):
+        refuse_optional("?", op)
     return (spell(hint, where),)
 
 

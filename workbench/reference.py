@@ -73,8 +73,10 @@ class Definition:
         try:
             with torch._C._DisableAutocast(), _WithoutGenerators():
                 out = function(*args, **kwargs)
-        except AssertionError as error:
-            if "convert all Tensors to FakeTensors" not in str(error):
+        except Exception as error:
+            if type(error).__name__ in _VALUES:  # torch acts on the type: by a graph break, where one is allowed
+                error.args = (f"{error}\n{_depends_on_values(self.schema)}",)
+            if not isinstance(error, AssertionError) or "convert all Tensors to FakeTensors" not in str(error):
                 raise
             raise SchemaError(
                 f"{self.schema.qualname} uses a tensor that is not among its arguments, so its outputs cannot be told "
@@ -133,6 +135,20 @@ class Definition:
             elif isinstance(value, (list, tuple)):
                 results[i] = value = [_apart(t, seen) if isinstance(t, torch.Tensor) else t for t in value]
         return results[0] if len(schema.outputs) == 1 else tuple(results)
+
+
+# By name: the modules that define them are loaded when something is compiled.
+_VALUES = {"DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode"}
+
+
+def _depends_on_values(schema: Schema) -> str:
+    names = ", ".join(a.name for a in schema.arguments)
+    first = next((a.name for a in schema.arguments if a.type == "Tensor"), "x")
+    return (
+        f"What {schema.qualname} gives depends on the values of its arguments, which compiling does not know. Say what "
+        f"it looks like, with a size that is left open:\n    @{schema.name}.fake\n    def _({names}):\n"
+        f"        n = torch.library.get_ctx().new_dynamic_size()\n        return {first}.new_empty(n)"
+    )
 
 
 class _WithoutGenerators(TorchFunctionMode):
