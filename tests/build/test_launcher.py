@@ -8,7 +8,7 @@ import pytest
 
 from workbench import schema as schemas
 from workbench.build.launcher import render
-from workbench.build.statements_cpp import statement_text
+from workbench.build.statements_cpp import statement_text, texts
 from workbench.directives import Declaration, parse
 from workbench.errors import SchemaError
 from workbench.schema import Argument, Schema
@@ -47,9 +47,28 @@ KV_CELL = """\
 void kv_(const float* k, float* cache, const float* scale, int B, int D, int64_t first, int64_t s, float half_of, bool wide) {}
 """
 
+CUDA = """\
+//! *_, cols = x.shape
+//! rows = prod(x.shape[:-1])
+//! tune BLOCK = 256, 128
+//! parts = min(rows, 2 * sm_count)
+//! y = empty(x.shape)
+//! rstd = empty(rows, dtype=float32)
+//! part = zeros(parts, cols, dtype=float32)
+//! grid = rows
+//! block = BLOCK
+//! shared = cols * 4
+template <typename T> __global__ void first(const T* x, T* y, float* rstd, float* part, float eps, int cols) {}
+__device__ float helper(float v) { return v; }
+//! grid = cdiv(cols, 64), parts
+//! block = 64, 2
+//! cluster = 1, 2
+__global__ void second(const float* part, int parts, int cols) {}
+"""
 
-def declared(schema: Schema, text: str, entry: str = "forward") -> Declaration:
-    return parse(Source(text, "cpp", "cell", 2), schema, entry=entry, functions=functions(text, "cpp", 2))
+
+def declared(schema: Schema, text: str, entry: str = "forward", language: str = "cpp") -> Declaration:
+    return parse(Source(text, language, "cell", 2), schema, entry=entry, functions=functions(text, language, 2))
 
 
 @pytest.mark.parametrize(
@@ -139,6 +158,38 @@ def test_what_a_raw_cell_cannot_serve_is_refused(schema, message):
         render(schema, bare(schema))
 
 
-def test_cuda_is_not_written_yet_and_says_so():
-    with pytest.raises(SchemaError, match="written for 'cpu' so far, not for 'cuda'"):
-        render(RMSNORM, declared(RMSNORM, FORWARD), device="cuda")
+def test_golden_text_for_cuda():
+    got = render(RMSNORM, declared(RMSNORM, CUDA, language="cuda"), device="cuda")
+    path = GOLDEN / "rmsnorm_cuda.cpp"
+    assert got == path.read_text(encoding="utf-8"), f"new text for {path}:\n{got}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [("block = 64, 2", "block = 128, 4", True), ("cols * 4", "cols * 2", True), ("= 256, 128", "= 64", True),
+     ("cluster = 1, 2", "cluster = 2, 1", True), ("float eps", "double eps", True), ("block = 64, 2", "block = 64", False),
+     ("//! cluster = 1, 2\n", "", False), ("grid = rows", "grid = parts", False), ("shared = cols *", "shared = rows *", False)],
+)  # fmt: skip
+def test_numbers_of_the_geometry_are_no_part_of_the_text(before, after, same):
+    assert CUDA.count(before) == 1
+    one, other = (declared(RMSNORM, t, language="cuda") for t in (CUDA, CUDA.replace(before, after)))
+    texts = [render(RMSNORM, d, device="cuda") for d in (one, other)]
+    assert (texts[0] == texts[1]) is same is (one.shape_key == other.shape_key)
+
+
+def test_texts_of_launches_follow_those_of_the_statements():
+    said = texts(declared(RMSNORM, CUDA, language="cuda"))
+    assert said[7:] == [("grid = rows", 9), ("block = BLOCK", 10), ("shared = cols * 4", 11),
+                        ("grid = cdiv(cols, 64), parts", 14), ("block = 64, 2", 15), ("cluster = 1, 2", 16)]  # fmt: skip
+
+
+def test_another_device_is_refused():
+    with pytest.raises(SchemaError, match="launchers are written for cpu and cuda, not for 'xpu'"):
+        render(RMSNORM, declared(RMSNORM, FORWARD), device="xpu")
+
+
+@pytest.mark.parametrize("word", ["cooperative", "tensor_map"])
+def test_words_of_later_versions_are_reserved(word):
+    with pytest.raises(SchemaError, match=f"'{word}' is reserved for a later version: it has no meaning yet") as caught:
+        declared(RMSNORM, CUDA.replace("//! cluster = 1, 2", f"//! {word} = 1"), language="cuda")
+    assert caught.value.line == 16

@@ -209,6 +209,7 @@ inline void zero(CudaFrame& f, Tensor& t) {
       more.add(": with %d registers a thread, or the __launch_bounds__ of %s, its blocks have at most %d threads; write "
                "__launch_bounds__(%d) or take a smaller block", registers, function.name, most, wanted);
   }
+  if (code == 209) more.add(": it was compiled for another GPU than this one, sm_%d", f.gpu->arch);
   if (code == 700 || (code >= 714 && code <= 719))
     more.add(". A kernel before this one failed, and the GPU is lost to this process: restart it");
   driver_problem(what.text, code, more.text);
