@@ -30,6 +30,14 @@ def fake(declaration: Declaration, arguments: Mapping[str, object], tuned: Mappi
     return {name: values[name] for name in (*declaration.outputs, *declaration.saved, *declaration.gradients)}
 
 
+def values(declaration: Declaration, arguments: Mapping[str, object]) -> _Values:
+    """The named values of a declaration for these arguments and the default of each tuned name: `.value(expression)`.
+
+    What is not known raises SchemaError, or TypeError where it meets None.
+    """
+    return _Values(declaration, arguments, {})
+
+
 def cdiv(a: Any, b: Any) -> Any:
     return -(-a // b)
 
