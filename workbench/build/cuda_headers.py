@@ -25,6 +25,12 @@ _C = """
     host_config.h host_defines.h math_functions.h vector_functions.h vector_types.h crt/device_functions.h
     crt/math_functions.h device_atomic_functions.h
 """.split()  # noqa: SIM905  so many names read better without quotes
+_DRIVER = """#pragma once
+#include "wb_cuda.h"
+struct alignas(64) CUtensorMap {
+  uint64_t opaque[16];
+};
+"""
 _STD = ("cmath", "math.h", "algorithm")
 # libcu++ has these for device code.
 _LIBCU = ("array", "atomic", "barrier", "bit", "complex", "concepts", "functional", "iterator", "limits", "numeric",
@@ -33,7 +39,7 @@ LIGHT = re.compile(r"cuda_(?:fp\d+|bf16|pipeline|awbarrier)\w*\.h|mma\.h|math_co
 _PACKAGES = (
     (re.compile(r"curand"), "nvidia-curand"),
     (re.compile(r"(?:cub|cuda|thrust|nv)/"), "nvidia-cuda-cccl"),
-    (re.compile(r"cu(?:da_|da\.h)|cooperative_groups|mma\.h|math_constants"), "nvidia-cuda-runtime"),
+    (re.compile(r"cuda_|cooperative_groups|mma\.h|math_constants"), "nvidia-cuda-runtime"),
 )
 
 
@@ -49,6 +55,7 @@ def stand_ins() -> dict[str, str]:
         with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
             made[name] = file.read()
     made |= dict.fromkeys(_C, '#include "wb_cuda.h"\n') | dict.fromkeys(_STD, '#include "wb_cuda_std.h"\n')
+    made |= dict.fromkeys(["cuda.h"], _DRIVER)
     for name in _LIBCU:
         made[name] = f"#pragma once\n#include <cuda/std/{name}>\nnamespace std {{ using namespace ::cuda::std; }}\n"
     return made

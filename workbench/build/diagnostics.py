@@ -41,6 +41,7 @@ NO_HEADER = re.compile(r"^(?:(?P<gcc>\S+): No such file or directory$|'(?P<clang
                        r"|(?:cannot|could not) open source file \"(?P<cuda>[^\"]+)\")")  # fmt: skip
 BEFORE_NEXT = re.compile(r"^expected (?:.*[‘'][;)}][’'].*before|a [‘'\"];[’'\"])")
 HOST_FUNCTION = re.compile(r"^A function (?:without execution space|explicitly marked as a __host__)")
+FOR_THE_HOST = "this is a function for the host, and a raw cell holds device code alone: write __device__ before it"
 BORING = re.compile(r"^(?:ld returned \d+ exit status|linker command failed)")
 MOST_NOTES, MOST_MESSAGES = 4, 50
 
@@ -199,7 +200,7 @@ def _diagnostic(file: str, line: int, column: int, severity: str, message: str, 
         places = [*lines.folders, *(lines.system or ("the compiler's own folders",))]
         message = f"there is no header {name}: looked in {_listed(places)} (`flags -IFOLDER` adds one)"
     if severity == "error" and HOST_FUNCTION.match(message):
-        message = "this is a function for the host, and a raw cell holds device code alone: write __device__ before it"
+        message = FOR_THE_HOST
     return Diagnostic(file, line, column, severity, message, lines.at(file, line) if line else "")
 
 
