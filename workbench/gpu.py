@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from . import settings
 
 DEFAULT_ARCH = "sm_90"  # what is compiled for where no GPU and no WORKBENCH_ARCH says otherwise
+# Multiprocessors of the usual card of each architecture: A100, A6000, L40S, H100, B200, RTX PRO 6000, ...
+SM_COUNTS = {70: 80, 75: 40, 80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 160, 120: 188, 121: 48}
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,18 @@ def target() -> Target:
         major, minor = torch.cuda.get_device_capability()
         return Target(f"sm_{major}{minor}", torch.cuda.get_device_name())
     return Target(DEFAULT_ARCH, "no GPU here, and WORKBENCH_ARCH is not set")
+
+
+def sm_count(index: int | None = None) -> int:
+    """The multiprocessors of a GPU, the current one without an index.
+
+    >>> sm_count(0)
+    132
+
+    Where there is none: those of the usual card of the architecture that is compiled for.
+    """
+    if present():
+        import torch
+
+        return torch.cuda.get_device_properties(index).multi_processor_count
+    return SM_COUNTS.get(target().number, SM_COUNTS[90])

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tests.directives.cells import CELLS, cell, declare, lines
-from workbench.directives.evaluate import cdiv, next_power_of_2
+from workbench.directives.symbolic import cdiv, next_power_of_2
 from workbench.errors import SchemaError
 
 
@@ -121,6 +121,28 @@ def test_sizes_that_cannot_be_told(size, says):
 def test_a_requirement_of_the_machine_is_left_to_the_launcher():
     d = lines("many = 4 * sm_count", "require k < many", "out = empty(k)")
     assert d.fake({"x": torch.empty(1), "k": 3, "p": 1.0, "flag": True})["out"].shape == (3,)
+
+
+def test_the_multiprocessors_of_a_gpu_are_known_without_one(monkeypatch):
+    from workbench import gpu
+
+    d = lines("many = 4 * sm_count", "require k < many", "out = empty(many)")
+    monkeypatch.setattr(gpu, "sm_count", {0: 100, 1: 7}.get)
+    with FakeTensorMode():
+        for index, size in ((0, 400), (1, 28)):
+            made = d.fake({"x": torch.empty(1, device=f"cuda:{index}"), "k": 3, "p": 1.0, "flag": True})["out"]
+            assert (made.shape, made.device) == ((size,), torch.device("cuda", index))
+        with pytest.raises(RuntimeError, match=r"require k < many is not met \(line 3\)"):
+            d.fake({"x": torch.empty(1, device="cuda:1"), "k": 28, "p": 1.0, "flag": True})
+
+
+def test_without_a_gpu_the_multiprocessors_are_those_of_the_architecture(monkeypatch):
+    from workbench import gpu
+
+    monkeypatch.setattr(gpu, "present", lambda: False)
+    for arch, count in (("sm_90", 132), ("sm_90a", 132), ("sm_80", 108), ("sm_100", 148), ("sm_61", 132)):
+        monkeypatch.setattr(gpu, "target", lambda arch=arch: gpu.Target(arch, ""))
+        assert gpu.sm_count() == count
 
 
 def test_a_missing_argument_is_named():

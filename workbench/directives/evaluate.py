@@ -1,21 +1,21 @@
 """A declaration evaluated in Python: what it allocates, for fake and real tensors.
 
-Sizes may be SymInts. Every operation here keeps them symbolic: `min` on two SymInts would compare and so fix them.
+Sizes may be SymInts, and stay symbolic: see `symbolic.py`.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
-import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from .. import gpu
 from ..errors import SchemaError
 from .nodes import Allocate, Declaration, Expression, Let, Require, Statement, Tune, Unpack, bound_names
+from .symbolic import FUNCTIONS, choose
 from .vocabulary import DTYPES
 
 
@@ -38,46 +38,6 @@ def values(declaration: Declaration, arguments: Mapping[str, object]) -> _Values
     return _Values(declaration, arguments, {})
 
 
-def cdiv(a: Any, b: Any) -> Any:
-    return -(-a // b)
-
-
-def next_power_of_2(n: Any) -> Any:
-    if isinstance(n, torch.SymInt):  # a ladder of choices: a bit count has no symbolic form
-        return functools.reduce(lambda low, i: choose(n > 2**i, 2 ** (i + 1), low), range(40), 1)
-    return 1 if n <= 1 else 1 << (int(n) - 1).bit_length()
-
-
-def choose(test: Any, then: Any, other: Any) -> Any:
-    """`then if test else other`, left open while `test` is symbolic; two dtypes cannot be left open."""
-    if not isinstance(test, torch.SymBool) or isinstance(then, torch.dtype):
-        return then if test else other
-    floats = isinstance(then, (float, torch.SymFloat)) or isinstance(other, (float, torch.SymFloat))
-    sides = (torch.sym_float(v) if floats else v for v in (then, other))
-    return torch.sym_ite(test, *(_symbolic(v, test) for v in sides))
-
-
-def _symbolic(value: Any, beside: torch.SymBool) -> Any:
-    """A plain number as the same number of torch's symbols, since sym_ite takes two of one type."""
-    if isinstance(value, bool):
-        return torch.SymBool(beside.node.wrap_bool(value))
-    if isinstance(value, int):
-        return torch.SymInt(beside.node.wrap_int(value))
-    return torch.SymFloat(beside.node.wrap_float(value)) if isinstance(value, float) else value
-
-
-def _sqrt(v: Any) -> Any:
-    return torch._sym_sqrt(v) if isinstance(v, (torch.SymInt, torch.SymFloat)) else math.sqrt(v)
-
-
-_FUNCTIONS: dict[str, Callable] = {
-    "cdiv": cdiv,
-    "min": lambda *v: functools.reduce(torch.sym_min, v),
-    "max": lambda *v: functools.reduce(torch.sym_max, v),
-    "prod": lambda sizes: functools.reduce(operator.mul, sizes, 1),
-    "sqrt": _sqrt,
-    "next_power_of_2": next_power_of_2,
-}
 _BINARY = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -112,6 +72,9 @@ class _Values:
                     raise SchemaError(f"{declaration.schema.qualname}: the fake was not given {a.name!r}")
         self.tuned = tuned
         self.by_name = {n: s for s in declaration.statements for n in bound_names(s)}
+        model = self.model()
+        if model is not None and model.device.type == "cuda":  # of a processor it changes while the program runs
+            self.known.setdefault("sm_count", gpu.sm_count(model.device.index))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.known:
@@ -142,7 +105,7 @@ class _Values:
     def model(self) -> Any:
         """The tensor that dtype and device are taken from; None when the op was given no tensor."""
         first = self.declaration.first_tensor
-        if first and self.known[first] is not None:
+        if first and self.known.get(first) is not None:
             return self.known[first]
         return next((v for v in self.known.values() if isinstance(v, torch.Tensor)), None)
 
@@ -175,7 +138,7 @@ class _Values:
             )
 
     def needs_device(self, e: Expression) -> bool:
-        """Whether `sm_count` takes part: no fake can know it, so such a check is left to the launcher."""
+        """Whether `sm_count` of a processor takes part: no fake knows it, so such a check is left to the launcher."""
         names = {n.id for n in ast.walk(e.tree) if isinstance(n, ast.Name)}
         if "sm_count" in names and "sm_count" not in self.known:
             return True
@@ -281,7 +244,7 @@ class _Values:
             return getattr(self._tensor(node.func.value), node.func.attr)(*map(self.eval, node.args))
         values = [self.eval(a) for a in node.args]
         try:
-            return _FUNCTIONS[node.func.id](*values)
+            return FUNCTIONS[node.func.id](*values)
         except ZeroDivisionError:
             raise _Refused(f"division by zero in {ast.unparse(node)}") from None
         except ValueError:
