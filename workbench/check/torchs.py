@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import types
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..report import Row
-from . import agree
+from . import agree, offer
 from .sample import Sample, failed, guarded
 
 # (torch's name, ours, what a pass proves, what it does not)
@@ -64,13 +65,24 @@ def opcheck(sample: Sample, test: str, name: str, proved: str, unproved: str) ->
                     torch.library.opcheck(op.torch_op, args, kwargs, test_utils=test)
             except Exception as error:
                 why = error.__cause__ or error  # opcheck wraps what it met
-                return failed(name, label, why, "inputs that require gradients" if with_grad else "plain inputs")
+                row = failed(name, label, why, "inputs that require gradients" if with_grad else "plain inputs")
+                return _with_offer(row, sample) if name == "fake" and "has no fake" in row.detail else row
         kinds = {False: "plain inputs", True: "inputs that require gradients"}
         on = " and ".join(kinds[with_grad] for with_grad in tried)
         said = proved if grad else proved.replace("values and gradients", "values")
         return Row(name, label, "pass", f"{said}, on {on}; {unproved}")
 
     return guarded(name, label, look)
+
+
+def _with_offer(row: Row, sample: Sample) -> Row:
+    """A row that misses a fake, with one that fits what the op gave."""
+    found = offer.fake(sample.op, sample.device)
+    if not found:
+        return row
+    count = len(sample.op.case_list())
+    cases = "the one case there is" if count == 1 else f"{count} cases"
+    return replace(row, cure=f"There is no fake. Inferred from {cases}, and right there: `{found}`")
 
 
 def _aot(sample: Sample, args: tuple, kwargs: dict, with_grad: bool) -> None:
