@@ -15,8 +15,8 @@ import torch
 
 from ..directives import Declaration, Kind, bind
 from ..errors import SchemaError
-from ..source import Function, Parameter, Source
-from . import ctypes_cpp
+from ..source import Function, Source
+from .body_parts import coded, constants, defines, line_directive, of_user, scalar
 from .forms import Form, complete
 
 _MATH = re.compile(
@@ -28,8 +28,6 @@ _STD = re.compile(
     r"#[ \t]*include[ \t]*<(?:algorithm|array|atomic|bit|complex|functional|limits|memory|numeric|string|tuple|"
     r"type_traits|utility|vector|[a-z]*intrin\.h)>"
 )
-_OWN_BFLOAT16 = re.compile(r"\b(?:struct|class|union|using)\s+bfloat16\b|\btypedef\b[^;]*\bbfloat16\s*;")
-_OWN_HALF = re.compile(r"\b(?:struct|class|union|using)\s+half\b|\btypedef\b[^;]*\bhalf\s*;")
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def _instantiate(source: Source, form: Form) -> Body:
         symbol = f"wb_call_{binding.function.name}"
         thunks.append(_thunk(symbol, binding.function, arguments, declaration, source.file))
         symbols.append(symbol)
-        parameters.append(tuple(_coded(p, arguments, declaration) for p in binding.function.parameters))
+        parameters.append(tuple(coded(p, arguments, declaration) for p in binding.function.parameters))
         types |= set(arguments.values())
     return Body(_text(source, form, bound, types, thunks), tuple(symbols), tuple(parameters))
 
@@ -87,16 +85,10 @@ def _instantiate(source: Source, form: Form) -> Body:
 def _text(source: Source, form: Form, bound: set[str], types: set[str], thunks: list[str]) -> str:
     lines = [f'#include "{_prelude(source.text)}"']
     if "_Float16" in types or re.search(r"\bhalf\b", source.text):
-        lines += [] if _OWN_HALF.search(source.text) else ['#include "wb_half.h"']
-    if ("bfloat16" in types or re.search(r"\bbfloat16\b", source.text)) and not _OWN_BFLOAT16.search(source.text):
+        lines += [] if defines(source.text, "half") else ['#include "wb_half.h"']
+    if ("bfloat16" in types or re.search(r"\bbfloat16\b", source.text)) and not defines(source.text, "bfloat16"):
         lines += ['#include "wb_bfloat16.h"']
-    for tune in form.declaration.tunes.values():
-        if tune.name not in bound:
-            value = form.tuned.get(tune.name, tune.values[0])
-            kind = "double" if isinstance(value, float) else "int" if abs(value) < 2**31 else "long long"
-            lines.append(f"constexpr {kind} {tune.name} = {value!r};")
-    text = source.text if source.text.endswith("\n") else source.text + "\n"
-    return "\n".join([*lines, _line(source.first_line, source.file), text + "\n".join(thunks)]) + "\n"
+    return "\n".join([*lines, *constants(form, bound), of_user(source) + "\n".join(thunks)]) + "\n"
 
 
 def _prelude(text: str) -> str:
@@ -104,26 +96,6 @@ def _prelude(text: str) -> str:
     if _STD.search(text):
         return "wb_body_std.h"
     return "wb_body_math.h" if _MATH.search(text) else "wb_body.h"
-
-
-def _line(number: int, file: str) -> str:
-    """A `#line` directive; control characters in a file's name would end it."""
-    name = "".join(c if c.isprintable() else "?" for c in file).replace("\\", "\\\\").replace('"', '\\"')
-    return f'#line {number} "{name}"'
-
-
-def _coded(p: Parameter, arguments: Mapping[str, str], declaration: Declaration) -> tuple[int, str]:
-    value = list(declaration.values).index(p.name)
-    return value, f"{arguments.get(p.type, p.type)}*" if p.pointer else _scalar(p, arguments)[1]
-
-
-def _scalar(p: Parameter, arguments: Mapping[str, str]) -> tuple[str, str]:
-    """(C++ type to convert to, its name among the codes)"""
-    spelled = arguments.get(p.type, p.type)
-    name = ctypes_cpp.name_of(spelled)
-    if name is None:
-        raise SchemaError(f"'{p.spelled}': no value converts to {spelled}", line=p.line)
-    return spelled, name
 
 
 def _thunk(symbol: str, function: Function, arguments: Mapping[str, str], declaration: Declaration, file: str) -> str:
@@ -135,7 +107,7 @@ def _thunk(symbol: str, function: Function, arguments: Mapping[str, str], declar
         if p.pointer:
             passed.append(f"({'const ' if p.const else ''}{arguments.get(p.type, p.type)}*){slot}.p")
             continue
-        spelled, name = _scalar(p, arguments)
+        spelled, name = scalar(p, arguments)
         if declaration.values[p.name] is Kind.FLOAT:
             passed.append(f"({spelled}){slot}.f")
             continue
@@ -145,13 +117,15 @@ def _thunk(symbol: str, function: Function, arguments: Mapping[str, str], declar
     # A name may be that of a C function (`exp`): `::` and the types of the arguments say which is meant.
     called = "::" + "::".join(filter(None, (function.namespace, function.name)))
     template = f"<{', '.join(arguments.values())}>" if arguments else ""
-    at = _line(function.line, file)  # a mistake in the call is one of the signature
-    return "\n".join([
-        at,
-        f'extern "C" __attribute__((visibility("default"))) int {symbol}(const wb_value* v) {{',
-        *checks,
-        at,
-        f"  {called}{template}({', '.join(passed)});",
-        "  return 0;",
-        "}",
-    ])
+    at = line_directive(function.line, file)  # a mistake in the call is one of the signature
+    return "\n".join(
+        [
+            at,
+            f'extern "C" __attribute__((visibility("default"))) int {symbol}(const wb_value* v) {{',
+            *checks,
+            at,
+            f"  {called}{template}({', '.join(passed)});",
+            "  return 0;",
+            "}",
+        ]
+    )

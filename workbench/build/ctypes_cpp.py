@@ -39,6 +39,12 @@ CPP: dict[torch.dtype, str] = {
     torch.bool: "bool",
 }  # fmt: skip
 
+# The same in CUDA.
+CUDA: dict[torch.dtype, str] = {
+    **CPP, torch.float16: "__half", torch.bfloat16: "__nv_bfloat16", torch.float8_e4m3fn: "__nv_fp8_e4m3",
+    torch.float8_e5m2: "__nv_fp8_e5m2",
+}  # fmt: skip
+
 # torch's own numbers of dtypes, as the stable ABI hands them over; tests compare them with libtorch.
 DTYPE_CODES: dict[torch.dtype, int] = {
     torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5,

@@ -44,11 +44,15 @@ def _dtype(tree: ast.AST, declaration: Declaration, known: Mapping, name: str, l
 
 @dataclass(frozen=True)
 class Form:
-    """One choice of dtypes and tuned values for a declaration; `dtypes` are those of all tensors."""
+    """One choice of dtypes and tuned values for a declaration; `dtypes` are those of all tensors.
+
+    `types` says what a template's type parameter becomes for a dtype: `ctypes_cpp.CPP` or `ctypes_cpp.CUDA`.
+    """
 
     declaration: Declaration
     dtypes: Mapping[str, torch.dtype | None]
     tuned: Mapping[str, int | float] = field(default_factory=dict)
+    types: Mapping[torch.dtype, str] = field(default_factory=lambda: ctypes_cpp.CPP)
 
     def template_arguments(self, binding: Binding) -> dict[str, str]:
         """Template parameter -> what stands in its place, in order.
@@ -77,11 +81,11 @@ class Form:
             raise SchemaError(f"{function}: the type {name} would be {told}; give each a type of its own", line=line)
         # When every tensor of this type is None any type will do: the pointers are null.
         dtype = next(iter(seen), self.dtypes.get(self.declaration.first_tensor or "") or torch.float32)
-        if dtype not in ctypes_cpp.CPP:
-            able = ", ".join(map(short, ctypes_cpp.CPP))
+        if dtype not in self.types:
+            able = ", ".join(map(short, self.types))
             got = f"{function} has no form for {short(dtype)}, which no C++ type holds"
             raise SchemaError(f"{got}; kernels take {able}", line=line)
-        return ctypes_cpp.CPP[dtype]
+        return self.types[dtype]
 
     def constant(self, template: TemplateParameter) -> str:
         """The value of a template value parameter: a tuned name, or what follows from these and numbers alone."""
@@ -93,8 +97,11 @@ class Form:
             statement = made.get(n)
             if statement is None or (isinstance(statement, Let) and _asks_a_tensor(statement)):
                 why = f"{name} is only known at a call" if n == name else f"{name} depends on {n}, known only at a call"
-                raise SchemaError(f"{why}: a template parameter needs a number or a tuned name; take {name} as a "
-                                  f"function parameter, or write 'tune {name} = ...'", line=template.line)
+                raise SchemaError(
+                    f"{why}: a template parameter needs a number or a tuned name; take {name} as a "
+                    f"function parameter, or write 'tune {name} = ...'",
+                    line=template.line,
+                )
             if isinstance(statement, Let):
                 names = (k.id for k in ast.walk(statement.value.tree) if isinstance(k, ast.Name))
                 waiting += [k for k in names if k in declaration.values or k == "sm_count"]
@@ -113,7 +120,9 @@ class Form:
         if got is not None and got != wanted:
             raise SchemaError(
                 f"{function} has no form for {short(got)}: its parameter '{p.spelled}' takes {short(wanted)} alone, "
-                f"{p.name} is {short(got)}; a template on the element type takes both", line=p.line)
+                f"{p.name} is {short(got)}; a template on the element type takes both",
+                line=p.line,
+            )
 
 
 def _asks_a_tensor(statement: Let) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..errors import BuildError, Diagnostic, ToolchainError, WorkbenchError
 from . import cache, cuda_headers, diagnostics, includes, nvrtc_library, nvrtc_options, ptxas, store
 from . import flags as arguments
+from .body_parts import line_directive, quoted
 from .cpp import LIMIT_S, MAY_PASS, NAMES_ITS_FILE
 from .diagnostics import Lines
 from .nvrtc_library import Answer
@@ -208,7 +209,7 @@ class Unit:
 
     def _run(self, options: Sequence[str], limit_s: float, image: str = "") -> Answer:
         headers = cuda_headers.stand_ins()
-        begun = f'#line 1 "{_quoted(self.file)}"\n{self.text}'
+        begun = f"{line_directive(1, self.file)}\n{self.text}"
         try:
             return nvrtc_library.run(begun, name="cell", options=options, headers=headers, names=self.names,
                                      image=image or self.image, limit_s=limit_s)  # fmt: skip
@@ -250,7 +251,7 @@ class Unit:
         return re.sub(r'^(\s*\.file\s+\d+ ")([^"]*)', self._label, ptx, flags=re.MULTILINE)
 
     def _label(self, said: re.Match) -> str:
-        return said[1] + next((name for name in self.lines.labels if said[2].endswith(f"/{_quoted(name)}")), said[2])
+        return said[1] + next((name for name in self.lines.labels if said[2].endswith(f"/{quoted(name)}")), said[2])
 
     def _note(self, answer: Answer) -> str:
         """What a user should know of this build besides its warnings."""
@@ -280,7 +281,3 @@ def _with_package(said: Diagnostic) -> Diagnostic:
     missing = re.match(r"there is no header (\S+):", said.message)
     package = cuda_headers.package_of(missing[1]) if missing else ""
     return replace(said, message=f"{said.message}. `pip install {package}` brings it") if package else said
-
-
-def _quoted(file: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in file).replace("\\", "\\\\").replace('"', '\\"')
