@@ -80,6 +80,12 @@ def folders() -> tuple[str, ...]:
     return _folders(settings.cuda_homes(), str(settings.cache_dir()), nvrtc_library.version())
 
 
+def for_hosts() -> str:
+    """The first of these folders whose headers a C++ compiler can take: NVRTC carries parts. "" where there is none."""
+    wanted = ("cuda_fp16.h", "driver_types.h", os.path.join("crt", "host_defines.h"))
+    return next((f for f in folders() if all(os.path.isfile(os.path.join(f, w)) for w in wanted)), "")
+
+
 @functools.lru_cache(maxsize=4)
 def _folders(homes: tuple[str, ...], cache: str, version: tuple[int, int]) -> tuple[str, ...]:
     roots = [os.path.join(home, "include") for home in homes]

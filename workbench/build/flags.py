@@ -38,8 +38,9 @@ def compiling(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple
     if kind == "host-cuda":
         from . import cuda_headers
 
-        made += [word for folder in cuda_headers.folders() for word in ("-isystem", folder)]
-    return (*made, *(word for words in _units(flags) if not _links(words) for word in words))
+        folder = cuda_headers.for_hosts()
+        made += ["-isystem", folder] if folder else []
+    return (*made, *(word for words in _units(flags) if not links(words[0]) for word in words))
 
 
 def full(compiler: Compiler) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ def linking(compiler: Compiler, kind: str, flags: Sequence[str] = (), stub: str 
         made += [f"-Wl,-rpath,{lib}", "-ltorch_cpu", *([] if stub else ["-lc10"])]
     else:
         made.append("-Wl,-z,defs")
-    return (*made, *(word for words in _units(flags) if _links(words) for word in words))
+    return (*made, *(word for words in _units(flags) if links(words[0]) for word in words))
 
 
 def folders(flags: Sequence[str], options: Sequence[str] = ("-I", "-iquote", "-isystem")) -> tuple[str, ...]:
@@ -79,7 +80,7 @@ def that_matter_to_a_precompiled_header(flags: Sequence[str]) -> tuple[str, ...]
     """All but search paths, libraries and -D: with g++ 12 a different -O or -std drops it or crashes the compiler."""
     kept: list[str] = []
     for words in _units(flags):
-        if not _links(words) and not words[0].startswith(("-I", "-i", "-D", "-U", "-W")):
+        if not links(words[0]) and not words[0].startswith(("-I", "-i", "-D", "-U", "-W")):
             kept += words
     return tuple(kept)
 
@@ -115,5 +116,6 @@ def _units(flags: Sequence[str]) -> list[tuple[str, ...]]:
     return units
 
 
-def _links(words: tuple[str, ...]) -> bool:
-    return words[0].startswith(LIBRARY) or words[0].endswith((".a", ".so", ".o"))
+def links(word: str) -> bool:
+    """Is the flag the linker's?"""
+    return word.startswith(LIBRARY) or word.endswith((".a", ".so", ".o"))

@@ -50,8 +50,13 @@ def expressions(symbols: Sequence[str], names: Sequence[str]) -> dict[str, str]:
                 found[symbol] = name
             match = re.match(rf"(?:void )?({re.escape(name)})(?=[<(])", text)
             if symbol.startswith("_Z") and match:
-                found[symbol] = match[1] + _arguments(text[match.end() :])
+                found[symbol] = match[1] + _as_written(_arguments(text[match.end() :]))
     return found
+
+
+def _as_written(arguments: str) -> str:
+    """`long` is what the C++ compiler calls an int64_t; in device code that is a `long long`."""
+    return re.sub(r"(?<!long )\blong\b(?! (?:long|double))", "long long", arguments)
 
 
 def _arguments(text: str) -> str:

@@ -3,44 +3,57 @@
 from collections.abc import Sequence
 
 from .. import directives
+from ..build import triton_text
 from ..directives.lines import targets
 from ..errors import SchemaError
 from ..schema import Schema, split_name
 from ..source import Source, directives_of, functions
-from . import signature
+from . import signature, triton_signature
 from .base import Kernel
 from .choose import Tier, full_only, tier
 from .full import FullKernel
 from .host import HostKernel, entry
+from .host_cuda import HostCudaKernel
 from .raw import RawKernel
 from .raw_cuda import RawCudaKernel
+from .triton import TritonKernel
 
 
 def kernel(
-    source: Source, schema: Schema, slot: str, *, function: str = "", floating: Sequence[str] | None = None
-) -> Kernel:
+    source: Source, schema: Schema, slot: str, *, function: str = "", floating: Sequence[str] | None = None,
+    interpret: bool = False,
+) -> Kernel:  # fmt: skip
     """The kernel of a cell, in the tier that its text asks for. SchemaError, on the cell's line, where it is none.
 
-    `floating` names the tensor arguments that take a gradient, None: all of them.
+    `floating` names the tensor arguments that take a gradient, None: all of them. `interpret` is for Triton: it runs
+    in the interpreter, in this process.
     """
+    if source.language == "triton":
+        device = "cpu" if interpret else "cuda"
+        return TritonKernel(source, schema, slot, function=function, device=device, here=interpret)
     found = functions(source.text, source.language, source.first_line)
     chosen = tier(source, found)
     if chosen.name == "full":
         return FullKernel(source, schema, slot, found, because=chosen, function=function, floating=floating)
     if chosen.name == "host":
-        return HostKernel(source, schema, slot, found, function=function, floating=floating)
+        host = HostCudaKernel if source.language == "cuda" else HostKernel
+        return host(source, schema, slot, found, function=function, floating=floating)
     raw = RawCudaKernel if source.language == "cuda" else RawKernel
     return raw(source, schema, slot, found, function=function)
 
 
 def has_backward(source: Source) -> bool:
-    """Does a forward's cell hold the backward too? Host and full cells may."""
+    """Does a forward's cell hold the backward too? Host, full and Triton cells may."""
+    if source.language == "triton":
+        return triton_text.has_backward(source)
     found = functions(source.text, source.language, source.first_line)
     return any(f.name == "backward" for f in found) and tier(source, found).name != "raw"
 
 
 def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
     """The schema of an op that no one has defined yet, from the signature of the cell's function."""
+    if source.language == "triton":
+        return triton_signature.infer(source, qualname, function)
     found = functions(source.text, source.language, source.first_line)
     if tier(source, found).name == "raw":
         return directives.infer_schema(source, found, qualname, function=function)
@@ -53,4 +66,4 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
         raise
 
 
-__all__ = ["FullKernel", "HostKernel", "Kernel", "RawCudaKernel", "RawKernel", "Tier", "full_only", "kernel", "tier"]
+__all__ = ["FullKernel", "HostCudaKernel", "HostKernel", "Kernel", "RawCudaKernel", "RawKernel", "Tier", "full_only", "kernel", "tier"]

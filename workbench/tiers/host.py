@@ -30,6 +30,8 @@ class HostKernel(Kernel):
     """
 
     tier = "host"
+    runs_on = "cpu"
+    key = "CPU"  # torch's dispatch key
 
     def __init__(
         self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = "",
@@ -38,7 +40,7 @@ class HostKernel(Kernel):
         self.function = entry(found, schema, slot, function, source)
         own = _without_the_forwards(source, found, schema) if slot == "backward" else source
         declaration = directives.parse(own, schema, entry=slot)
-        super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)))
+        super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)), self.runs_on)
         self.because = f"Tensor in the signature of {self.function.name}"
         self._floating = tuple(a.name for a in schema.tensors) if floating is None else tuple(floating)
         self._build: Build | None = None
@@ -142,13 +144,15 @@ class HostKernel(Kernel):
     def _build_launcher(self) -> None:
         if self._launcher_build is None:
             schema, gradients = self.native_schema, self._gradients()
-            text = launcher.render(schema, self.declaration, entry=self.slot, gradients=gradients)
+            text = launcher.render(
+                schema, self.declaration, entry=self.slot, device=self.device, gradients=gradients, key=self.key
+            )
             self._launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
 
-    def text(self) -> str:
+    def text(self, room: host.Room = host.CPU) -> str:
         """What the compiler sees."""
         if self._launched:
-            return host.thunk(self.source, self.declaration, self.function)
+            return host.thunk(self.source, self.declaration, self.function, room)
         return host.render(
             self.source,
             self.schema,
@@ -156,6 +160,7 @@ class HostKernel(Kernel):
             self.function,
             gradients=self._floating,
             name=self.native_schema.name,
+            room=room,
         )
 
     def _gradients(self) -> tuple[str, ...] | None:

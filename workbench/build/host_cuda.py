@@ -1,0 +1,167 @@
+"""The build of a CUDA cell of the host tier: its two halves, each from the store where it was not edited, or the whole.
+
+The host half comes first: which kernels it launches, with which template arguments, the C++ compiler alone knows. Its
+stubs tell, and the device half is compiled for these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import BuildError, ToolchainError
+from ..source import Source
+from . import cpp, nvcc, symbols
+from .cuda_pieces import Text
+from .cuda_split import Halves, Whole
+from .host import Room
+from .resources import Resources
+from .result import Build
+
+HEADER = "wb_host_cuda.h"
+_PRELUDE = '#include "wb_cuda.h"\n'
+_OF_NVRTC = re.compile(
+    r"--?(?:use_fast_math|maxrregcount|ftz|prec-div|prec-sqrt|fmad|lineinfo|generate-line-info|extra-device-vectorization|"
+    r"ptxas-options|Xptxas|device-debug|dopt|split-compile|relocatable-device-code)\b|-G$"
+)
+_OF_NVCC = re.compile(r"--?(?:expt-|extended-lambda|gencode|arch|code|threads|t\d|Xcompiler|ccbin|diag|rdc)")
+_UNKNOWN = re.compile(
+    r"[‘'](?P<gcc>\w+)[’'] (?:was not declared|has not been declared|does not name a type|is not a (?:class|type|member))"
+    r"|identifier \"(?P<nvcc>\w+)\" is undefined"
+)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What there is to load: `host`, the shared object that torch calls; of two halves also `device`, a cubin, and which
+    symbol of it belongs to which stub. `because` says why nvcc compiled the whole, "" for halves.
+    """
+
+    host: Build
+    device: Build | None = None
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    because: str = ""
+
+    @property
+    def builds(self) -> tuple[Build, ...]:
+        return (self.host, self.device) if self.device else (self.host,)
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        return tuple(r for b in self.builds for r in b.resources)
+
+
+def build(
+    parts: Halves | Whole,
+    text: Callable[[Room], str],
+    source: Source,
+    *,
+    arch: str,
+    line: int,
+    flags: Sequence[str] = (),
+    includes: Sequence[str] = (),
+    key: str = "CUDA",
+) -> Built:
+    """Build a cell. `text` is its text for a room, the wrapper included; `line` that of its function.
+
+    >>> build(cuda_split.split(source), text, source, arch="sm_90", line=9).device.names
+    ('_Z5scaleIfLi256EEvPKT_PS0_i',)
+
+    Raises BuildError on the user's lines; ToolchainError where a compiler is missing.
+    """
+    common = {"arch": arch, "flags": flags, "includes": includes, "key": key}
+    if isinstance(parts, Whole):
+        return _whole(parts.because, text, source, **common)
+    try:
+        return _halves(parts, text, source, line=line, **common)
+    except BuildError as error:
+        because = _needs_the_whole(error, parts)
+        if not because:
+            raise
+        try:
+            return _whole(because, text, source, **common)
+        except ToolchainError:
+            raise error from None
+
+
+def _whole(
+    because: str, text: Callable[[Room], str], source: Source, *, arch: str, flags: Sequence[str], includes: Sequence[str],
+    key: str,
+) -> Built:  # fmt: skip
+    given = text(Room(HEADER, key, guard=True))
+    host = nvcc.compile(given, arch=arch, flags=flags, file=source.file, includes=includes, why=because)
+    return Built(host, because=because)
+
+
+def _halves(
+    parts: Halves, text: Callable[[Room], str], source: Source, *, arch: str, line: int, flags: Sequence[str],
+    includes: Sequence[str], key: str,
+) -> Built:  # fmt: skip
+    from . import nvrtc
+
+    of_host, of_device = parted(flags)
+    host_text, device_text = Text(parts.host), Text(parts.device)
+    room = Room(HEADER, key, host_text.render(), host_text.written(source.file, line), guard=True)
+    try:
+        compiled = cpp.compile(text(room), kind="host-cuda", flags=of_host, file=source.file, includes=includes)
+    except BuildError as error:
+        raise host_text.error(error) from None
+    host = host_text.build(compiled)
+    found = symbols.expressions(symbols.exported(host.path), parts.kernels)
+    unsayable = next((e for e in found.values() if "{lambda" in e or "{unnamed" in e or "'lambda" in e), "")
+    if unsayable:
+        name = unsayable.partition("<")[0]
+        return _whole(f"{name} with a type that has no name", text, source, arch=arch, flags=flags, includes=includes, key=key)
+    if not found:
+        return Built(host)
+    try:
+        device = nvrtc.compile(
+            _PRELUDE + device_text.render(), arch=arch, names=tuple(found.values()), flags=of_device, file=source.file,
+            includes=includes,
+        )  # fmt: skip
+    except BuildError as error:
+        raise _hinted(device_text.error(error), parts) from None
+    return Built(host, device_text.build(device), dict(zip(found, device.names, strict=True)))
+
+
+def parted(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Flags of a cell for the C++ compiler and for NVRTC.
+
+    >>> parted(("-O3", "-DN=4", "--use_fast_math"))
+    (('-O3', '-DN=4'), ('-DN=4', '--use_fast_math'))
+    """
+    both = ("-I", "-D", "-U", "-std=")
+    host = tuple(f for f in flags if not _OF_NVRTC.match(f) and not _OF_NVCC.match(f))
+    return host, tuple(f for f in flags if _OF_NVRTC.match(f) or f.startswith(both))
+
+
+def _needs_the_whole(error: BuildError, parts: Halves) -> str:
+    """What one half lacks and the other has, so that nvcc may know better; "" where that is not what is wrong."""
+    name = _unknown(error)
+    host, device = (" ".join(p.text for p in half) for half in (parts.host, parts.device))
+    mine = re.compile(rf"\b{name}\b")
+    if not name or "nvcc" in error.log:
+        return ""
+    lacks_device = mine.search(device) and not any(mine.search(p.text) and _declares(p.text, name) for p in parts.host)
+    return f"{name}, which host and device code share" if lacks_device and mine.search(host) else ""
+
+
+def _hinted(error: BuildError, parts: Halves) -> BuildError:
+    """A kernel that calls a function of the host: the message says how to mark it."""
+    name = _unknown(error)
+    if name and any(_declares(p.text, name) for p in parts.host):
+        error.message += f"\n{name} is host code: mark it `__host__ __device__`, and kernels can use it too"
+    return error
+
+
+def _unknown(error: BuildError) -> str:
+    match = _UNKNOWN.search(error.message)
+    return (match["gcc"] or match["nvcc"]) if match else ""
+
+
+def _declares(text: str, name: str) -> bool:
+    return bool(re.search(rf"[\w>&*]\s+[&*]?{re.escape(name)}\s*[({{=;<]|\b(?:struct|class|using|enum)\s+{re.escape(name)}\b", text))
+
+
+__all__ = ["Built", "build", "parted"]
