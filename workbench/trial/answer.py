@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from . import explain, faults
+from . import explain, faults, gpu_faults
 from .guard import Block
 from .protocol import Answer, Job, Result
 from .wire import Done, Order, Reply, Stored
 
 
-def answer(job: Job, order: Order, reply: Reply, started: float) -> Answer:
+def answer(job: Job, order: Order, reply: Reply, started: float, *, guarded: bool = True) -> Answer:
     """What the worker saw, as one result a step; the job went out at `started`."""
     file = order.results.fd
     size = os.fstat(file).st_size
@@ -30,7 +30,6 @@ def answer(job: Job, order: Order, reply: Reply, started: float) -> Answer:
         ended = False
     if not ended:
         story.break_off()
-    guarded = bool(order.allocator) or not job.allocates
     return Answer(story.results(), story.all_printed(), time.perf_counter() - started, guarded)
 
 
@@ -90,8 +89,10 @@ class _Story:
         case = self.job.steps[done.step].case
         outputs = tuple(self._load(v) for v in done.outputs)
         mutated = {name: self._load(v) for name, v in done.mutated.items()}
-        rest = (done.unwritten, done.aliases, self._printed(done.step), done.seconds)
-        return Result(done.step, case, done.status, done.detail, "", outputs, mutated, *rest)
+        printed = self._printed(done.step)
+        detail = gpu_faults.with_assertion(done.detail, printed)
+        rest = (done.unwritten, done.aliases, printed, done.seconds)
+        return Result(done.step, case, done.status, detail, "", outputs, mutated, *rest)
 
     def _load(self, value: object) -> object:
         if isinstance(value, list):

@@ -34,7 +34,6 @@ def main(channel: socket.socket, frames: int, output: int, record: int, owner: i
     _belong(owner)
     kept = prepare(output, record)
     gc.disable()
-    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # 1, not 0: only this stops a core_pattern that is a pipe
     torch.ones(1 << 16).exp_().sum()  # starts the threads
     try:
         data, fds, _ = receive(channel)
@@ -68,17 +67,18 @@ def die_with(owner: int) -> None:
         os._exit(0)
 
 
-def prepare(output: int, record: int) -> object:
+def prepare(output: int, record: int, *, exits: bool = False) -> object:
     """Make this process one that takes steps: it prints into `output`, and its faults are told to `record`.
 
-    Keep what is returned.
+    `exits`: with an orderly end, destructors and all. Keep what is returned.
     """
     libc = ctypes.CDLL(None)
     os.dup2(output, 1)
     os.dup2(output, 2)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 2, 0)  # _IONBF: nothing is lost in a crash
-    if hasattr(libc, "on_exit"):  # a kernel's exit() leaves at once, without the destructors of torch
+    if hasattr(libc, "on_exit") and not exits:  # a kernel's exit() leaves at once, without the destructors of torch
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # 1, not 0: only this stops a core_pattern that is a pipe
     kept = faults.watch(record)
     torch.set_grad_enabled(False)
     torch.set_num_threads(max(2, torch.get_num_threads()))  # with one thread races hide

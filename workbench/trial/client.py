@@ -19,7 +19,7 @@ from . import allocator
 from .answer import answer
 from .parcel import Parcel
 from .protocol import Answer, Job, Result
-from .wire import MemoryFile, Order, Reply, pack, receive, send
+from .wire import PRELOAD, MemoryFile, Order, Reply, pack, receive, send
 
 START_S = 120.0  # for importing torch from a cold disk
 LOG_BYTES = 4000
@@ -39,6 +39,7 @@ class Worker:
         self._live: _Live | None = None
         self._ready = False
         self._owner = os.getpid()
+        self._preloads: tuple[str, ...] = ()
 
     @property
     def pid(self) -> int | None:
@@ -51,8 +52,20 @@ class Worker:
                 self._forget()
             if self._live is None or self._live.process.poll() is not None:
                 self.close()
-                self._live = _start()
+                self._live = _start(self._preloads)
                 allocator.prepare()
+
+    def preload(self, module: str) -> None:
+        """Have the process import a module, once, so that its children have it from the start; returns at once."""
+        with self._lock:
+            if module in self._preloads:
+                return
+            self._preloads += (module,)
+            if self._live is not None and self._owner == os.getpid():
+                try:
+                    send(self._live.channel, module.encode(), (), PRELOAD)
+                except OSError:
+                    pass  # it is dead: the next one begins with it
 
     def run(self, job: Job, limit_s: float) -> Answer:
         """Take the steps of `job` in a fresh child, for at most `limit_s` seconds in all.
@@ -62,23 +75,24 @@ class Worker:
         """
         with self._lock:
             for _ in range(2):
-                order = _order(job)
+                order = order_of(job, guard=allocator.path() if job.allocates else "")
                 live = self._wait()
                 started = time.perf_counter()
                 try:
-                    return answer(job, order, live.ask(order, limit_s), started)
+                    guarded = bool(order.allocator) or not job.allocates
+                    return answer(job, order, live.ask(order, limit_s), started, guarded=guarded)
                 except (EOFError, ConnectionError):  # the worker died: of this job, or before it
                     self.close()
                 except TimeoutError:
                     self.close()
                     self.warm()
-                    return _all(job, "hang", f"no answer within {limit_s:g} s")
+                    return same_for_all(job, "hang", f"no answer within {limit_s:g} s")
                 except BaseException:  # an interrupt: what is on the wire belongs to nobody now
                     self.close()
                     self.warm()
                     raise
             self.warm()
-            return _all(job, "crash", "it killed the process that watches over it, twice")
+            return same_for_all(job, "crash", "it killed the process that watches over it, twice")
 
     def close(self) -> None:
         """End the worker and all that it started."""
@@ -142,18 +156,17 @@ class _Live:
         return pickle.loads(receive(self.channel)[0])
 
 
-def _start() -> _Live:
+def _start(preloads: tuple[str, ...]) -> _Live:
     near, far = socket.socketpair()
     errors = MemoryFile()
-    path = [os.path.abspath(p) for p in sys.path]
     process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.worker", str(far.fileno()), str(os.getpid())],
+        [sys.executable, "-m", f"{__package__}.worker", str(far.fileno()), str(os.getpid()), *preloads],
         stdin=subprocess.DEVNULL,
         stdout=errors.fd,
         stderr=errors.fd,
         pass_fds=[far.fileno()],
         start_new_session=True,  # Ctrl-C is for the notebook
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))},
+        env=surroundings(),
     )
     far.close()
     return _Live(process, near, errors)
@@ -175,7 +188,14 @@ class _Loose:
         return Parcel.of({str(i): t for i, t in enumerate(self.tensors.values())})
 
 
-def _order(job: Job) -> Order:
+def surroundings() -> dict[str, str]:
+    """The environment in which a worker finds what this process finds."""
+    path = [os.path.abspath(p) for p in sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+
+
+def order_of(job: Job, *, guard: str = "", device: str = "cpu") -> Order:
+    """A job with all that a worker needs; TypeError for a tensor that cannot travel."""
     loose = _Loose()
     packed, files = pack(job, loose.swap)
     try:
@@ -184,13 +204,13 @@ def _order(job: Job) -> Order:
         directory = "/"
     path = [os.path.abspath(p) for p in sys.path]
     threads = max(2, torch.get_num_threads())
-    guard = allocator.path() if job.allocates else ""
+    mark, environment = os.urandom(16), dict(os.environ)
     return Order(
-        packed, files, loose.parcel(), MemoryFile(), os.urandom(16), dict(os.environ), path, directory, threads, guard
+        packed, files, loose.parcel(), MemoryFile(), mark, environment, path, directory, threads, guard, device
     )
 
 
-def _all(job: Job, status: str, detail: str) -> Answer:
+def same_for_all(job: Job, status: str, detail: str) -> Answer:
     return Answer(tuple(Result(i, s.case, status, detail) for i, s in enumerate(job.steps)))
 
 

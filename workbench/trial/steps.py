@@ -36,6 +36,7 @@ class Trial:
         self.made: dict[tuple[int, int], object] = {}
         self.position = 0  # end of the result file
         self.broken = False  # nothing can run here any more
+        self.job = Job(())
         self.step = Step("")
         self.keep: list[object] = []
 
@@ -60,7 +61,7 @@ class Trial:
     def run(self) -> None:
         self.tell("began")
         try:
-            job: Job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
+            self.job = job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
             self.keep.append(_define(job.schemas, self.expected))
             for library in job.libraries:
                 self.keep.append(library.load(self.allocate))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import socket
 import time
 from typing import Protocol
@@ -33,37 +33,36 @@ class Watch:
     """Everything that a process says until its end.
 
     `wakeup` is readable when it may have ended; when `control` is readable nobody waits any more, and the process
-    that watches ends, too.
+    that watches ends, too. `recorded` was read from the record before.
     """
 
-    def __init__(self, process: Watched, wakeup: int, control: socket.socket | None = None) -> None:
+    def __init__(
+        self, process: Watched, wakeup: int, control: socket.socket | None = None, recorded: bytes = b""
+    ) -> None:
         self.process, self.wakeup, self.control = process, wakeup, control
         self.pending = bytearray()
         self.frames: list[bytes] = []
         self.printed = bytearray()
         self.printed_bytes = 0
         self.last_printed = b""
-        self.fault = bytearray()
+        self.fault = bytearray(recorded)
         self.ended = False
 
     def until_end(self, limit_s: float) -> Reply:
         """Wait until the process has said its last word, is dead, or was killed at the limit."""
         started = time.monotonic()
         hung, code = False, None
-        inputs: list[int | socket.socket] = [
-            self.process.frames,
-            self.process.output,
-            self.process.record,
-            self.wakeup,
-            *([self.control] if self.control else []),
-        ]
+        look = selectors.PollSelector()  # other than select.select it takes descriptors above 1023
+        sources = (self.process.frames, self.process.output, self.process.record, self.wakeup)
+        for source in [*sources, *([self.control.fileno()] if self.control else [])]:
+            look.register(source, selectors.EVENT_READ)
         while code is None:
             left = started + limit_s - time.monotonic()
             if left <= 0 and not hung:
                 hung = True
                 self.process.kill()
-            ready = select.select(inputs, [], [], max(left, 0.0) if not hung else PATIENCE_S)[0]
-            if self.control in ready:  # the notebook is gone, or stopped waiting
+            ready = [key.fileobj for key, _ in look.select(max(left, 0.0) if not hung else PATIENCE_S)]
+            if self.control and self.control.fileno() in ready:  # the notebook is gone, or stopped waiting
                 self.process.kill()
                 os._exit(0)
             self.drain()

@@ -20,6 +20,7 @@ from .protocol import Meta
 
 HEADER = struct.Struct("!QId")  # length of the payload, how many descriptors, a limit in seconds
 FRAME = struct.Struct("!I")
+PRELOAD = -1.0  # as a limit: the payload names a module to import, and nobody waits for an answer
 DESCRIPTORS_AT_ONCE = 200  # the kernel takes 253 in one message
 
 
@@ -87,6 +88,7 @@ class Order:
     directory: str
     threads: int
     allocator: str = ""  # the library that guards what kernels allocate by themselves
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

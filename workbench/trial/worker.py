@@ -112,6 +112,11 @@ class Nursery:
             self.spent.append(child)
         return self._fork()
 
+    def renew(self) -> None:
+        """Those that wait are of a process that had less in it."""
+        while self.waiting:
+            self.spend(self.waiting.pop())
+
     def spend(self, child: Child) -> None:
         child.kill()
         self.spent.append(child)
@@ -166,6 +171,10 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
             data, fds, limit_s = receive(control)
         except (EOFError, OSError):
             os._exit(0)
+        if limit_s == PRELOAD:
+            more(data.decode())
+            nursery.renew()
+            continue
         for _ in range(nursery.SIZE + 1):
             child = nursery.take()
             try:
@@ -196,6 +205,21 @@ def preload() -> None:
     gc.freeze()
 
 
+def more(name: str) -> None:
+    """Import what some jobs need beside that; a module may have a `warm` for what else is paid for once."""
+    import importlib
+
+    try:
+        module = importlib.import_module(name)
+        getattr(module, "warm", lambda: None)()
+    except Exception:
+        return  # the child says it better
+    gc.collect()
+    gc.freeze()
+
+
 if __name__ == "__main__":
     preload()
+    for name in sys.argv[3:]:
+        more(name)
     serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

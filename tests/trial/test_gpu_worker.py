@@ -1,0 +1,330 @@
+"""The GPU trial on its stand-in, the device "cpu": what a step touches, what a job leaves, who takes whose place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from tests.trial.stand_in import StandIn
+from tests.trial.test_client import ROOT, alive, wait_for
+from workbench.errors import ToolchainError
+from workbench.trial import Given, Job, Made, Meta, Parcel, Step
+from workbench.trial.gpu_client import GpuWorker
+
+OUT = "out (shape (5, 123), float32)"
+
+
+@pytest.fixture(scope="module")
+def stand():
+    worker = GpuWorker("cpu")
+    yield worker
+    worker.close()
+
+
+def job(*names, x, allocates=False, schema="Tensor x) -> Tensor", **options) -> Job:
+    steps = tuple(Step(f"stand::{n}", (x,), case=f"case {i}", layout=(Meta.of(x),)) for i, n in enumerate(names))
+    unique = tuple(dict.fromkeys(names))
+    return Job(steps, (StandIn(unique, allocates, **options),), tuple(f"stand::{n}({schema}" for n in unique))
+
+
+def right(worker, x):
+    result = worker.run(job("twice", x=x), 20).results[0]
+    assert (result.status, result.unwritten, result.aliases) == ("ok", (0,), ("",)), result
+    assert torch.equal(result.outputs[0], 2 * x)
+
+
+# ---------------------------------------------------------------- what a step touches
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "detail"),
+    [
+        ("writes_one_more", "overrun", f"writes past the end of {OUT}: flat element 615 of 615, 4 bytes"),
+        ("writes_far_behind", "overrun", f"writes past the end of {OUT}: flat element 5615 of 615, 4 bytes"),
+        ("writes_before", "overrun", f"writes 4 bytes before the start of {OUT}"),
+        ("writes_to_its_input", "mutation", "writes to the argument x[1, 1] (shape (5, 123), float32), which the schema does not let it change"),
+        ("raises", "error", "ValueError: a bad launch"),
+    ],
+)
+def test_a_bad_touch_is_named_and_costs_nothing(stand, x, name, status, detail):
+    right(stand, x)
+    pid = stand.pid
+    first, good = stand.run(job(name, "twice", x=x), 20).results
+    assert (first.status, first.detail.removesuffix(", 4 bytes") if "5615" not in detail else first.detail) == (
+        status,
+        detail.removesuffix(", 4 bytes") if "5615" not in detail else detail,
+    )
+    assert torch.equal(good.outputs[0], 2 * x)
+    assert stand.pid == pid
+
+
+def test_what_is_read_past_the_end_is_nan(stand, x):
+    assert stand.run(job("reads_one_more", x=x), 20).results[0].outputs[0][-1, -1].isnan()
+
+
+def test_elements_that_nothing_wrote_are_counted(stand, x):
+    half = stand.run(job("writes_half", x=x), 20).results[0]
+    assert (half.status, half.unwritten) == ("ok", (308,))
+    assert half.outputs[0].view(-1)[307:].isnan().all()
+
+
+def test_prints_come_back_with_their_step(stand, x):
+    answer = stand.run(job("prints", "twice", "prints", x=x), 20)
+    assert [r.printed for r in answer.results] == ["n is 615\n", "", "n is 615\n"]
+    assert answer.printed == "n is 615\n" * 2
+    assert stand.run(job("twice", x=x), 20).printed == ""
+
+
+def test_views_of_one_base_stay_so_and_mutated_ones_come_back(stand):
+    base = torch.arange(24.0).view(4, 6)
+    parcel = Parcel.of({"a": base[:, 1], "b": base[1:3, 2:5].t()})
+    step = Step("aten::add_.Tensor", (parcel["a"], 1.0))
+    result = stand.run(Job((step,)), 20).results[0]
+    assert torch.equal(result.mutated["self"], base[:, 1] + 1)
+    transposed = stand.run(Job((Step("aten::mul.Tensor", (parcel["b"], 2.0)),)), 20).results[0].outputs[0]
+    assert torch.equal(transposed, base[1:3, 2:5].t() * 2)
+
+
+def test_a_write_beside_a_mutated_view_is_named(stand):
+    base = torch.zeros(3, 4)
+    parcel = Parcel.of({"x": base[:, 1], "y": base})
+    steps = (Step("stand::adds", (parcel["x"], parcel["y"])),)
+    result = stand.run(Job(steps, (BesideIt(),), ("stand::adds(Tensor(a!) x, Tensor y) -> ()",)), 20).results[0]
+    assert (result.status, result.detail) == (
+        "mutation",
+        "writes to the argument y[0, 2] (shape (3, 4), float32), which the schema does not let it change",
+    )
+
+
+class BesideIt:
+    def load(self, allocate):
+        library = torch.library.Library("stand", "FRAGMENT")
+        library.impl("adds", lambda x, y: (x.add_(1), y[:, 2].add_(1)) and None, "CPU")
+        return library
+
+
+def test_what_a_step_made_goes_to_a_later_one_and_is_guarded_there(stand, x):
+    schemas = ("stand::twice(Tensor x) -> Tensor", "stand::writes_to_its_input(Tensor x) -> Tensor")
+    steps = (
+        Step("stand::twice", (x,)),
+        Step("stand::twice", (Made(0),)),
+        Step("stand::writes_to_its_input", (Made(0),)),
+        Step("stand::twice", (Made(7),)),
+    )
+    library = StandIn(("twice", "writes_to_its_input"))
+    first, second, third, missing = stand.run(Job(steps, (library,), schemas), 20).results
+    assert torch.equal(second.outputs[0], 4 * x)
+    assert (third.status, third.detail.split(" (")[0]) == ("mutation", "writes to the argument x[1, 1]")
+    assert missing.status == "skip"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex128, torch.int8, torch.bool, torch.float8_e4m3fn])
+def test_every_dtype_and_odd_strides_travel(stand, dtype):
+    x = torch.arange(36).to(dtype).view(4, 9)[:, ::2].t()
+    result = stand.run(Job((Step("aten::clone", (x,)),)), 20).results[0]
+    assert result.ok and result.outputs[0].dtype is dtype
+    assert torch.equal(result.outputs[0].view(torch.uint8) if dtype.itemsize == 1 else result.outputs[0], x.contiguous().view(torch.uint8) if dtype.itemsize == 1 else x) or result.outputs[0].stride() == x.stride()
+
+
+def test_an_empty_tensor_and_no_tensor(stand):
+    assert stand.run(job("twice", x=torch.zeros(0, 3)), 20).results[0].outputs[0].shape == (0, 3)
+    assert stand.run(Job((Step("aten::clone", ()),)), 20).results[0].status in {"skip", "error"}
+
+
+# ---------------------------------------------------------------- code that allocates by itself
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "detail", "unwritten"),
+    [
+        ("makes_out", "ok", "", (0,)),
+        ("makes_half", "ok", "", (308,)),
+        ("makes_zeros", "ok", "", (0,)),
+        ("makes_and_overruns", "overrun", f"writes past the end of {OUT}: flat element 615 of 615", (0,)),
+        ("makes_workspace_and_overruns", "overrun", "writes past the end of an output or workspace of 28 bytes: 0 bytes behind it", (0,)),
+        ("gives_its_input", "ok", "", (0,)),
+    ],
+)
+def test_its_tensors_are_guarded_and_poisoned(stand, x, name, status, detail, unwritten):
+    answer = stand.run(job(name, x=x, allocates=True), 20)
+    result = answer.results[0]
+    assert answer.guarded
+    assert (result.status, result.unwritten) == (status, unwritten), result
+    assert result.detail.startswith(detail)
+    assert result.aliases == (("x",) if name == "gives_its_input" else ("",))
+    if name == "makes_zeros":
+        assert torch.equal(result.outputs[0], torch.zeros_like(x))
+
+
+def test_a_view_of_what_an_op_gave_is_right(stand, x):
+    result = stand.run(job("gives_a_view", x=x, allocates=True), 20).results[0]
+    assert result.ok
+    torch.testing.assert_close(result.outputs[0], torch.mm(x, x.t())[0])
+
+
+# ---------------------------------------------------------------- what costs the process
+
+
+CRASHES = {
+    "aborts": "stopped by SIGABRT",
+    "exits": "it ended the process: exit(3)",
+    "dereferences_null": "through a null pointer",
+    "loses_its_context": "an assert in a kernel failed: cell:3: void f(float *): block: [0,0,0], thread: [1,0,0] Assertion `n < 3` failed.",
+    "loses_it_badly": "an illegal memory access: a kernel reads or writes where there is no memory",
+}
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_what_ends_the_process_is_named_and_the_spare_takes_over(stand, x, name):
+    right(stand, x)
+    pid, spare = stand.pid, stand.spare_pid
+    started = time.monotonic()
+    before, died, after = stand.run(job("twice", name, "twice", x=x), 20).results
+    assert (died.status, died.case) == ("crash", "case 1"), died
+    assert CRASHES[name] in died.detail
+    assert torch.equal(before.outputs[0], 2 * x)
+    assert (after.status, after.detail) == ("skip", "not reached")
+    assert time.monotonic() - started < 1.0
+    assert stand.pid == spare != pid
+    right(stand, x)
+    wait_for(lambda: not alive(pid))
+
+
+def test_what_never_ends_is_stopped_at_the_limit(stand, x):
+    right(stand, x)
+    started, pid, spare = time.monotonic(), stand.pid, stand.spare_pid
+    before, hung, after = stand.run(job("twice", "spins", "twice", x=x), 0.5).results
+    assert time.monotonic() - started < 2
+    assert (hung.status, hung.case) == ("hang", "case 1")
+    assert torch.equal(before.outputs[0], 2 * x)
+    assert stand.pid == spare
+    right(stand, x)
+    wait_for(lambda: not alive(pid))
+
+
+def test_an_interrupt_leaves_a_worker_that_works(stand, x):
+    right(stand, x)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        stand.run(job("spins", x=x), 60)
+    right(stand, x)
+
+
+def test_processes_that_were_killed_are_replaced_without_a_word(stand, x):
+    right(stand, x)
+    os.kill(stand.pid, signal.SIGKILL)
+    right(stand, x)
+    for pid in (stand.spare_pid, stand.pid):
+        os.kill(pid, signal.SIGKILL)
+    right(stand, x)
+
+
+# ---------------------------------------------------------------- what a job leaves
+
+
+def test_jobs_do_not_see_each_other(stand, x, monkeypatch, tmp_path):
+    right(stand, x)
+    pid = stand.pid
+    other = stand.run(job("twice", x=x, schema="Tensor x, int[] more=[]) -> Tensor"), 20).results[0]
+    assert torch.equal(other.outputs[0], 2 * x)  # another schema under the same name
+    bad = stand.run(Job((Step("stand::twice", (x,)),)), 20).results[0]
+    assert bad.status == "error" and "twice" in bad.detail  # the op of the job before is gone
+    twice_over = Job((Step("stand::twice", (x,)),), (StandIn(("twice", "unknown")),), ("stand::twice(Tensor x) -> Tensor",))
+    assert stand.run(twice_over, 20).results[0].status == "error"  # its library does not load
+    right(stand, x)
+    assert stand.pid == pid
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("SAID_LATER", "yes")
+    for value in (1, 22):
+        (tmp_path / "stand_beside.py").write_text(f"VALUE = {value}")
+        printed = stand.run(job("where_am_i", x=x), 20).printed
+        assert printed == f"yes {tmp_path} {value}\n"
+    monkeypatch.delenv("SAID_LATER")
+    assert stand.run(job("where_am_i", x=x), 20).printed.startswith("None ")
+    assert stand.pid == pid
+
+
+def test_a_job_that_leaves_ops_behind_costs_the_process(stand, x):
+    right(stand, x)
+    spare = stand.spare_pid
+    assert stand.run(job("twice", x=x, forgets=True), 20).ok
+    assert stand.pid == spare
+    right(stand, x)
+
+
+def test_memory_is_given_back(stand, x):
+    big = torch.ones(8 << 20)
+
+    def resident() -> int:
+        with open(f"/proc/{stand.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    for _ in range(3):
+        assert stand.run(job("twice", "twice", x=big), 20).ok
+    right(stand, x)
+    before = resident()
+    for _ in range(6):
+        assert stand.run(job("twice", "twice", x=big), 20).ok
+    right(stand, x)
+    assert resident() - before < 160 << 20  # one block that is kept in each job would be 400 MB
+
+
+def test_descriptors_of_the_notebook_stay_few(stand, x):
+    right(stand, x)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        stand.run(job("twice", "aborts", x=x), 20)
+    right(stand, x)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+# ---------------------------------------------------------------- its life
+
+
+def test_a_worker_that_cannot_start_says_why():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    worker = GpuWorker("cuda")
+    with pytest.raises(ToolchainError, match=r"the GPU trial worker does not start \(it died\):\non cuda:0: there is no CUDA device"):
+        worker.run(Job((Step("aten::clone", (torch.ones(3),)),)), 20)
+    worker.close()
+
+
+PROGRAM = """
+import os, sys, time, torch
+from workbench.trial import Job, Step
+from workbench.trial.gpu_client import GpuWorker
+from tests.trial.test_gpu_worker import job
+x = torch.ones(3)
+worker = GpuWorker("cpu")
+assert worker.run(job("twice", x=x), 20).ok
+print(worker.pid, worker.spare_pid, flush=True)
+{}
+"""
+
+
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)", "os.fork() or time.sleep(30); os.kill(os.getpid(), 9)"])
+def test_the_processes_end_with_the_notebook(end):
+    done = subprocess.Popen([sys.executable, "-c", PROGRAM.format(end)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pids = [int(p) for p in done.stdout.readline().split()]
+    done.wait()
+    wait_for(lambda: not any(alive(p) for p in pids))
+
+
+def test_a_thread_may_start_it_and_end(x):
+    worker = GpuWorker("cpu")
+    thread = threading.Thread(target=worker.warm)
+    thread.start()
+    thread.join()
+    pid = worker.pid
+    right(worker, x)
+    assert worker.pid == pid  # it did not die with the thread
+    worker.close()
