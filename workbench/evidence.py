@@ -45,12 +45,17 @@ def evidences(op, kernel: Kernel, cases: Sequence[Case]) -> list[Evidence]:
     return found
 
 
-def evidence(op, case: Case, slot: str, kernel: object = None, *, without: str = "") -> Evidence:
+def evidence(
+    op, case: Case, slot: str, kernel: object = None, *, without: str = "", spread: bool = False
+) -> Evidence:
     """What a case should give `kernel`; computed once for a case and a reference."""
     # Without a reference the installed version is the oracle, so another one is another question.
-    key = (case, slot, without, None if op.reference is not None else _judge_of(op, kernel))
+    key = (case, slot, without, spread, None if op.reference is not None else _judge_of(op, kernel))
     if key not in op.evidence:
-        found = _forward_evidence(op, case, kernel) if slot == "forward" else _backward_evidence(op, case, without)
+        if slot == "forward":
+            found = _forward_evidence(op, case, kernel)
+        else:
+            found = _backward_evidence(op, case, without, spread)
         op.evidence[key] = replace(found, digest=_digest(found))
     return op.evidence[key]
 
@@ -97,8 +102,8 @@ def _judge_of(op, kernel: object) -> tuple[str, int] | None:
     return None
 
 
-def _backward_evidence(op, case: Case, without: str) -> Evidence:
-    wanted = expected_gradients(op.reference, op.schema, case, without=without)
+def _backward_evidence(op, case: Case, without: str, spread: bool) -> Evidence:
+    wanted = expected_gradients(op.reference, op.schema, case, without=without, spread=spread)
     if without:
         case = replace(case, name=f"{case.name}, grad_{without} undefined")
         wanted = replace(wanted, case=case)

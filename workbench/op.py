@@ -173,10 +173,23 @@ class Op(Live):
 
         >>> rmsnorm.check().ok
         True
-        """
-        from .check import quick
 
-        report = quick.check(self, level)
+        `level="full"` sweeps over layouts, sizes, dtypes and values by itself; it takes seconds, shows how far it is,
+        and an interrupt keeps the rows so far. A failed row names the smallest input that fails, and what to do.
+        """
+        from .check import full, quick
+
+        if level != "full":
+            report = quick.check(self, level)
+        else:
+            from . import tryout
+            from .show import progress
+
+            tries = [*tryout.tries_of(self), *tryout.tries_of(self, "backward")]
+            with progress.shown() as tell:
+                report = full.check(
+                    self, lambda: tries, lambda: quick.check(self, "full"), device=quick.device_of(self), tell=tell
+                )
         self.last_check = report
         return report
 

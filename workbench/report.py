@@ -46,13 +46,17 @@ class Report:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a check: what was checked, on which case, how it went, what that proved, and the cure."""
+    """One line of a check: what was checked, on which case, how it went, what that proved, and the cure.
+
+    `mismatch` is where the values of a failed one differ, for the picture.
+    """
 
     check: str
     case: str
     status: str  # "pass", "fail" or "skip"
     detail: str = ""
     cure: str = ""
+    mismatch: Mismatch | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,10 @@ class Mismatch:
 
     `wrong` marks the elements that differ, folded to at most 64 x 96 cells of 0..1 (share of wrong elements in the
     cell), row by row; `unwritten` counts those that still held the poison, so that nothing ever wrote them.
+    `errors` is the same map of the largest error in each cell, as a share of the largest of all. `histogram` counts
+    elements by the power of ten of their relative error: (-3, 12) is 12 of 0.001 up to 0.01; None stands for none at
+    all and 99 for NaN or infinity in the wrong place. `inputs` says what went into each of the worst. `borders` are
+    sizes of blocks that the kernel declares.
     """
 
     output: str
@@ -92,6 +100,10 @@ class Mismatch:
     unwritten: int
     worst: tuple[tuple[tuple[int, ...], float, float], ...]
     wrong: tuple[tuple[float, ...], ...] = ()
+    errors: tuple[tuple[float, ...], ...] = ()
+    histogram: tuple[tuple[int | None, int], ...] = ()
+    inputs: tuple[str, ...] = ()
+    borders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

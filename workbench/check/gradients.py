@@ -26,6 +26,7 @@ def expected_gradients(
     device: str = "cpu",
     limit_s: float = LIMIT_S,
     without: str = "",
+    spread: bool = False,
 ) -> Expected:
     """The gradients of the floating tensor arguments, `grad_x` or `grad_params[0]`, and the cotangents they are for.
 
@@ -35,7 +36,7 @@ def expected_gradients(
 
     Integer outputs and those that the reference detaches get no cotangent; arguments made with `grad=False` no
     gradient. For a mutating op the outputs are its mutated arguments. `without` names a result whose gradient is
-    undefined this time.
+    undefined this time; `spread` makes cotangents of one number each, expanded, as `sum()` does.
     """
     start = time.perf_counter()
     if reference is None:
@@ -50,7 +51,8 @@ def expected_gradients(
         with seeded(device), Limits(limit_s):
             results, moving = _forward(run, schema, inputs, case.constant)
             found = enumerate(results.items())
-            cotangents = {n: _cotangent(r, i) for i, (n, r) in found if r.requires_grad and n != without}
+            make = _spread if spread else _cotangent
+            cotangents = {n: make(r, i) for i, (n, r) in found if r.requires_grad and n != without}
             values = _backward(results, moving, cotangents)
         wide = fresh(case.bound(schema), dtypes=torch.float64, device=device)
         with seeded(device), float64(lowest(inputs), limit_s):
@@ -113,3 +115,8 @@ def _backward(results: Mapping[str, Tensor], moving: Mapping[str, Tensor], cotan
 
 def _cotangent(result: Tensor, index: int) -> Tensor:
     return draw(tuple(result.shape), result.dtype, None, None, SEED - index).to(result.device)
+
+
+def _spread(result: Tensor, index: int) -> Tensor:
+    """One number, seen in every place: all strides are 0."""
+    return _cotangent(result.new_empty(()), index).expand(result.shape)

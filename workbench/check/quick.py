@@ -35,7 +35,7 @@ def check(op: Checkable, level: str = "quick", *, device: str | None = None) -> 
     if level not in LEVELS:
         raise WorkbenchError(f"check(level={level!r}): the levels are {' and '.join(LEVELS)}")
     start = time.perf_counter()
-    device = device or _device(op)
+    device = device or device_of(op)
     with _nothing_learnt(op):
         cases = op.case_list()
         if cases:
@@ -116,7 +116,8 @@ def _agreeing_gradients(op: Checkable, case: Case, device: str) -> Row:
     return Row("gradients", case.label, "pass", f"{detail}; second derivatives were not tried")
 
 
-def _device(op: Checkable) -> str:
+def device_of(op: Checkable) -> str:
+    """Where an op is checked: on a GPU if it has a kernel for one and there is one."""
     on_gpu = any("cuda" in key for key in getattr(op, "slots", {}))
     return "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
 

@@ -53,6 +53,8 @@ def _split(case: str) -> tuple[str, str]:
 def _cases(rows: Sequence[Row]) -> str:
     cases, dtypes = zip(*(_split(row.case) for row in rows), strict=True)
     names, kinds = dict.fromkeys(cases), dict.fromkeys(dtypes)
+    if not any(kinds) and len(", ".join(names)) <= 40:
+        return ", ".join(names)
     if len(names) * len(kinds) != len(rows) or not all(kinds):
         return words.count(len(rows), "run")
     if len(names) == 1:

@@ -1,0 +1,58 @@
+"""What a kernel did on one input of a full check: plain data between whoever runs kernels and the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...case import Case
+from ...report import Mismatch
+
+WRONG = frozenset({"mismatch", "crash", "hang", "overrun", "mutation", "aliasing", "unwritten", "raises"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one input went.
+
+    `status` is "agree", "skip" (nothing to compare with), "no form" (the kernel takes no such dtypes), "refused" (it
+    says no, in words, to what the reference takes), "both refuse", "accepts" (it runs on what the reference refuses),
+    "not run", or one of WRONG. `share` is the largest error as a share of the allowed one; `differing` counts the
+    repetitions whose results had other bits than the first.
+    """
+
+    case: Case
+    status: str
+    detail: str = ""
+    share: float = 0.0
+    mismatch: Mismatch | None = None
+    differing: int = 0
+    seconds: float = 0.0
+
+    @property
+    def wrong(self) -> bool:
+        return self.status in WRONG
+
+
+class Pending(Protocol):
+    """Inputs that a kernel is being tried on."""
+
+    def result(self) -> list[Finding]: ...
+    def done(self) -> bool: ...
+
+
+class Tries(Protocol):
+    """A kernel in a slot of an op, tried on any inputs, where a crash costs nothing.
+
+    `submit` computes here what the reference says and returns while the kernel runs elsewhere; `repeats` runs each
+    input so often in one process, `spread` gives a backward incoming gradients that are one number expanded. `unrunnable` says why nothing can be run, "" where it can.
+    """
+
+    slot: str
+    device: str
+    unrunnable: str
+    tries_new_dtypes: bool  # is a dtype that no case has tried before its first call is answered?
+
+    def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> Pending: ...
+    def close(self) -> None: ...

@@ -1,0 +1,161 @@
+"""The op under vmap and autocast, and on a GPU in graphs and on streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...case import SEED
+from ...inputs import fresh, tensors_in
+from ...report import Row
+from .. import agree
+from ..sample import Sample, call, failed
+from .classes import leaves_of
+from .graphs import _same
+from .layouts import replaced
+from .values import like
+
+BATCH = 3
+
+
+def vmapped(sample: Sample) -> list[Row]:
+    """`torch.vmap` over all tensors, over each alone, along the first dimension and the last, against a loop."""
+    name, op = "vmap", sample.op
+    if op.random:
+        return [Row(name, sample.label, "skip", "not run: the op draws random numbers, so no two calls are equal")]
+    named = sample.case.bound(op.schema)
+    single = [a.name for a in op.schema.tensors if isinstance(named[a.name], Tensor)]
+    if not single or any(isinstance(named[a.name], (list, tuple)) for a in op.schema.tensors):
+        return [Row(name, sample.label, "skip", "not run: only single tensors are batched here, and it takes lists")]
+    ways: list[tuple[tuple[str, ...], int]] = [(tuple(single), 0), (tuple(single), -1)]
+    if len(single) > 1:  # what is written to must be batched whenever anything is
+        ways += [((n,), 0) for n in single if not set(op.schema.mutated) - {n}]
+    tried = []
+    for batched, dim in ways:
+        about = f"{', '.join(batched)} along {dim}"
+        try:
+            if difference := _vmap_differs(sample, named, batched, dim):
+                return [failed(name, about, difference)]
+        except Exception as error:
+            return [failed(name, about, error)]
+        tried.append(about)
+    return [Row(name, sample.label, "pass", f"as a loop over the batch, over {'; '.join(tried)}")]
+
+
+def _vmap_differs(sample: Sample, named: dict, batched: Sequence[str], dim: int) -> str:
+    op = sample.op
+    leaves = leaves_of(named)
+    stacks = {n: torch.stack([like(leaves[n], tuple(leaves[n].shape), SEED + i) for i in range(BATCH)], dim) for n in batched}
+    given = fresh({**named, **stacks}, device=sample.device)
+    other = fresh(given)
+
+    def one(*moving: Tensor) -> tuple[Tensor, ...]:
+        arguments = {**given, **dict(zip(batched, moving, strict=True))}
+        return tuple(agree.leaves(op.schema, arguments, call(op, arguments)).values())
+
+    with torch.no_grad():
+        out = torch.vmap(one, in_dims=(dim,) * len(batched))(*[given[n] for n in batched])
+        for i in range(BATCH):
+            arguments = replaced(other, {n: other[n].select(dim, i).clone() for n in batched})
+            wanted = agree.leaves(op.schema, arguments, call(op, arguments))
+            for (n, x), y in zip(wanted.items(), out, strict=True):
+                if y.shape[1:] != x.shape:
+                    return f"{n} has shape {tuple(y.shape[1:])} in a batch, {tuple(x.shape)} alone"
+                if not _same(x, y[i]):
+                    return f"{n}: elements differ between vmap and a loop"
+    return ""
+
+
+def autocast(sample: Sample) -> list[Row]:
+    """Under autocast the same answers, in eager mode and compiled; then what autocast makes of mixed dtypes."""
+    name, op = "autocast", sample.op
+    if op.random:
+        return [Row(name, sample.label, "skip", "not run: the op draws random numbers, so no two calls are equal")]
+    device = torch.device(sample.device).type
+
+    def run(on: bool) -> dict[str, Tensor]:
+        named = fresh(sample.case.bound(op.schema), device=sample.device)
+        with torch.no_grad(), torch.autocast(device, dtype=torch.bfloat16, enabled=on):
+            return agree.leaves(op.schema, named, call(op, named))
+
+    try:
+        plain, under = run(False), run(True)
+    except Exception as error:
+        return [failed(name, sample.label, error)]
+    for n, x in plain.items():
+        if x.dtype != under[n].dtype or not _same(x, under[n]):
+            said = f"{n} is {_short(under[n])} under autocast, {_short(x)} without, or its elements differ"
+            return [failed(name, sample.label, said)]
+    detail = "under autocast to bfloat16 it takes what it is given, and answers as without"
+    return [Row(name, sample.label, "pass", detail)]
+
+
+def cuda_graph(sample: Sample) -> Row:
+    """Captured in a CUDA graph and replayed with other inputs; needs a GPU."""
+    name, op = "CUDA graph", sample.op
+    if reason := _no_gpu(sample):
+        return Row(name, sample.label, "skip", reason)
+    inputs = fresh(sample.case.bound(op.schema), device=sample.device)
+    others = {n: like(x.cpu(), tuple(x.shape), SEED + 9).to(x.device) for n, x in leaves_of(inputs).items()}
+    try:
+        with torch.no_grad():
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                call(op, fresh(inputs))  # what is made at a first call is made now
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                left = agree.leaves(op.schema, inputs, call(op, inputs))
+            for n, x in leaves_of(inputs).items():
+                x.copy_(others[n])
+            graph.replay()
+            torch.cuda.synchronize()
+            wanted_inputs = replaced(fresh(inputs), {n: x.clone() for n, x in others.items()})
+            wanted = agree.leaves(op.schema, wanted_inputs, call(op, wanted_inputs))
+    except Exception as error:
+        return failed(name, sample.label, error)
+    for n, x in wanted.items():
+        if not _same(x, left[n]):
+            return failed(name, sample.label, f"{n}: elements differ between the replayed graph and a call")
+    return Row(name, sample.label, "pass", "captured once and replayed on other inputs, it gives what a call gives")
+
+
+def streams(sample: Sample) -> Row:
+    """On a side stream, behind work that is still running there; needs a GPU."""
+    name, op = "streams", sample.op
+    if reason := _no_gpu(sample):
+        return Row(name, sample.label, "skip", reason)
+    plain = fresh(sample.case.bound(op.schema), device=sample.device)
+    try:
+        with torch.no_grad():
+            late = fresh(plain)
+            wanted = agree.leaves(op.schema, plain, call(op, plain))
+            source = fresh(sample.case.bound(op.schema), device=sample.device)
+            for x in tensors_in(late):
+                x.zero_()
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(20_000_000)  # cycles: a kernel on another stream would run before the inputs are there
+                for x, y in zip(tensors_in(late), tensors_in(source), strict=True):
+                    x.copy_(y)
+                got = agree.leaves(op.schema, late, call(op, late))
+            side.synchronize()
+    except Exception as error:
+        return failed(name, sample.label, error)
+    for n, x in wanted.items():
+        if not _same(x, got[n]):
+            return failed(name, sample.label, f"{n}: elements differ on a side stream: it ran on another one")
+    return Row(name, sample.label, "pass", "on a side stream it waits for what was put there before it")
+
+
+def _no_gpu(sample: Sample) -> str:
+    if torch.device(sample.device).type != "cuda":
+        return "not run: no kernel for a GPU is installed" if torch.cuda.is_available() else "not run: no GPU here"
+    return "not run: the op draws random numbers, so no two calls are equal" if sample.op.random else ""
+
+
+def _short(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
