@@ -24,12 +24,12 @@ FLOORS = (
     ("trial",),
     ("tiers",),
     ("blocks",),
-    ("register", "register_adopted", "register_names", "overloads", "traces", "gradient", "pullback", "batching", "kernel"),
+    ("register", "register_adopted", "register_names", "register_inlined", "overloads", "traces", "gradient", "pullback", "batching", "kernel"),
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("live", "op", "define", "evidence", "pulled", "steps", "verdicts", "examine", "cost", "verdict", "slots",
+    ("live", "op", "define", "evidence", "pulled", "steps", "verdicts", "examine", "tryout", "cost", "verdict", "slots",
      "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt", "adopted_ops"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
@@ -56,6 +56,7 @@ REGISTRATION = frozenset({
 })  # fmt: skip
 MAY_REGISTER = {
     "register": "the one module that gives names to torch",
+    "register_inlined": "what tracers see in place of an op",
     "register_names": "a kernel for each name that keeps torch's entry alive",
     "register_adopted": "the names that a user's own library defines: what it leaves out, beside them",
     "trial": "its child is another process, in which nothing of the notebook's is registered",
