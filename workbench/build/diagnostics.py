@@ -44,6 +44,7 @@ HOST_FUNCTION = re.compile(r"^A function (?:without execution space|explicitly m
 FOR_THE_HOST = "this is a function for the host, and a raw cell holds device code alone: write __device__ before it"
 BORING = re.compile(r"^(?:ld returned \d+ exit status|linker command failed)")
 MOST_NOTES, MOST_MESSAGES = 4, 50
+HEADERS_OF = {"Python.h": "Python's own are a package: `apt install python3-dev`, `dnf install python3-devel`"}
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,8 @@ def _diagnostic(file: str, line: int, column: int, severity: str, message: str, 
     if severity == "error" and missing:
         name = missing["gcc"] or missing["clang"] or missing["cuda"]
         places = [*lines.folders, *(lines.system or ("the compiler's own folders",))]
-        message = f"there is no header {name}: looked in {_listed(places)} (`flags -IFOLDER` adds one)"
+        hint = HEADERS_OF.get(name, "`flags -IFOLDER` adds one")
+        message = f"there is no header {name}: looked in {_listed(places)} ({hint})"
     if severity == "error" and HOST_FUNCTION.match(message):
         message = FOR_THE_HOST
     return Diagnostic(file, line, column, severity, message, lines.at(file, line) if line else "")
