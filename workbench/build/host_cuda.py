@@ -21,6 +21,8 @@ from .result import Build
 
 HEADER = "wb_host_cuda.h"
 _PRELUDE = '#include "wb_cuda.h"\n'
+# A stub is found by its name, and one whose template arguments are hidden types would be hidden too.
+_SEEN, _HIDDEN = "#pragma GCC visibility push(default)\n", "#pragma GCC visibility pop\n"
 _OF_NVRTC = re.compile(
     r"--?(?:use_fast_math|maxrregcount|ftz|prec-div|prec-sqrt|fmad|lineinfo|generate-line-info|extra-device-vectorization|"
     r"ptxas-options|Xptxas|device-debug|dopt|split-compile|relocatable-device-code)\b|-G$"
@@ -102,7 +104,8 @@ def _halves(
 
     of_host, of_device = parted(flags)
     host_text, device_text = Text(parts.host), Text(parts.device)
-    room = Room(HEADER, key, host_text.render(), host_text.written(source.file, line), guard=True)
+    seen = _SEEN + host_text.render() + _HIDDEN
+    room = Room(HEADER, key, seen, host_text.written(source.file, line), guard=True)
     try:
         compiled = cpp.compile(text(room), kind="host-cuda", flags=of_host, file=source.file, includes=includes)
     except BuildError as error:

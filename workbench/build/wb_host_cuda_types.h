@@ -3,6 +3,7 @@
 #pragma once
 
 #ifndef __CUDACC__
+#pragma GCC visibility push(default)  // a stub with one of these as its template's argument must be found by its name
 #if __has_include(<cuda_fp16.h>) && __has_include(<driver_types.h>)
 #include <vector_types.h>
 
@@ -48,6 +49,7 @@ using nv_bfloat16 = __nv_bfloat16;
 using nv_bfloat162 = __nv_bfloat162;
 using bfloat16 = __nv_bfloat16;
 #endif
+#pragma GCC visibility pop
 
 // A kernel's stub must be found under its own name, and keep it.
 #undef __global__
