@@ -6,8 +6,8 @@
 ... def scale(x: Tensor, k: float = 2.0) -> Tensor:
 ...     return x * k
 
-In a notebook `%load_ext workbench` brings the cell magics `%%cpp` and `%%cuda`. Importing is quick and quiet: it
-makes no file, starts no process and looks for no compiler.
+In a notebook `%load_ext workbench` brings the cell magics `%%cpp`, `%%cuda` and `%%triton`. Importing is quick and
+quiet: it makes no file, starts no process and looks for no compiler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .op import Op
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from .cells import cpp, cuda
+    from .cells import cpp, cuda, triton
     from .load_inline import load_inline
     from .loading import load
 
@@ -45,11 +45,12 @@ __all__ = [
     "load_inline",
     "op",
     "ops",
+    "triton",
 ]
 
 
 # What builds is imported when it is first asked for.
-_LATER = {"cpp": ".cells", "cuda": ".cells", "load": ".loading", "load_inline": ".load_inline"}
+_LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline"}
 
 
 def __getattr__(name: str) -> object:

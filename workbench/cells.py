@@ -1,4 +1,4 @@
-"""`wb.cpp` and `wb.cuda`: what the cell magics call.
+"""`wb.cpp`, `wb.cuda` and `wb.triton`: what the cell magics call.
 
 They find or make the op, build its slot, and raise if that was refused.
 """
@@ -6,6 +6,7 @@ They find or make the op, build its slot, and raise if that was refused.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import torch
 
 from . import adopt, blocks, files, install, tiers, verdict
 from .adopted_ops import Ops, handed
+from .build.triton_text import offering
 from .define import define, find, forget
 from .errors import BuildError, SchemaError, WorkbenchError
 from .op import Op
@@ -85,6 +87,43 @@ def cuda(
     return run(target, _source(text, "cuda"), force=force, cases=cases, file=file, entry=entry)
 
 
+def triton(
+    target: str | Op,
+    text: str,
+    *,
+    force: bool = False,
+    cases: str | list[str] | None = None,
+    file: str | None = None,
+    entry: str = "",
+    interpret: bool = False,
+) -> Op | Ops:
+    """Put a Triton launcher into a slot of an op; the other arguments are those of `wb.cpp`.
+
+    >>> wb.triton("scale", '''
+    ... @triton.jit
+    ... def kernel(x, out, k, n, BLOCK: tl.constexpr):
+    ...     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ...     tl.store(out + i, tl.load(x + i, i < n) * k, i < n)
+    ...
+    ... def scale(x, k=2.0):
+    ...     out = torch.empty_like(x)
+    ...     kernel[(triton.cdiv(x.numel(), 256),)](x, out, k, x.numel(), BLOCK=256)
+    ...     return out
+    ... ''')
+
+    The text is a module of its own, in which `torch`, `triton` and `tl` are there. The function named like the op
+    takes its arguments by name and returns its outputs, then what it saves; `backward` may stand beside it. Where
+    there is no GPU it is tried by Triton's interpreter, compiled for WORKBENCH_ARCH (or sm_90), and the interpreter
+    also runs the op on tensors of the CPU. `interpret` runs it in this process, where breakpoint() and print work.
+
+    Raises what `wb.cpp` raises, and ToolchainError where Triton cannot be imported.
+    """
+    caller = sys._getframe(1)
+    with offering({**caller.f_globals, **caller.f_locals}):
+        source = _source(text, "triton")
+        return run(target, source, force=force, cases=cases, file=file, entry=entry, interpret=interpret)
+
+
 def _source(text: str, language: str) -> Source:
     return Source(text, language, path=os.getcwd(), first_line=1)
 
@@ -97,9 +136,12 @@ def run(
     cases: str | list[str] | None = None,
     file: str | None = None,
     entry: str = "",
+    interpret: bool = False,
 ) -> Op | Ops:
     """Build a source into its target; shows the line, raises what was refused."""
     with turn, _placed(text):
+        if target is None and text.language == "triton":
+            raise SchemaError("a Triton cell fills a slot of an op: name it, e.g. '%%triton rmsnorm'")
         if target is None:
             return run_blocks(adopt.Wanted((text,)), force=force, cases=_case_names(cases), file=file)
         op, qualname, slot = find(target)
@@ -112,9 +154,9 @@ def run(
         names = _case_names(cases)
         with install.keeping(op, slot, LANGUAGE_DEVICES[text.language]):
             made = _new(text, qualname, slot, entry) if op is None else _reborn(op, text, slot, entry)
-            line = _build(made, text, slot, force, names, entry, is_new=op is None)
+            line = _build(made, text, slot, force, names, entry, interpret, is_new=op is None)
             if line.installed and slot == "forward" and tiers.has_backward(text):
-                line = _build(made, text, "backward", force, names, "")
+                line = _build(made, text, "backward", force, names, "", interpret)
         if not line.installed:
             raise verdict.refusal_error(line)
         return made
@@ -156,12 +198,13 @@ def telling(listener: Callable[[Line], None]) -> Iterator[None]:
 
 
 def _build(
-    op: Op, text: Source, slot: str, force: bool, cases: list[str] | None, entry: str, *, is_new: bool = False
-) -> Line:
+    op: Op, text: Source, slot: str, force: bool, cases: list[str] | None, entry: str, interpret: bool, *,
+    is_new: bool = False,
+) -> Line:  # fmt: skip
     """One slot, and its line; an op whose first cell did not get so far is gone again."""
     started = time.perf_counter()
     try:
-        line = install.cell(op, text, slot, force=force, cases=cases, function=entry)
+        line = install.cell(op, text, slot, force=force, cases=cases, function=entry, interpret=interpret)
     except BaseException as error:
         if isinstance(error, BuildError):
             _tell(op, verdict.uncompiled(op, slot, text.language, error, time.perf_counter() - started))
@@ -207,4 +250,4 @@ def _case_names(cases: str | list[str] | None) -> list[str] | None:
     return list(cases)
 
 
-__all__ = ["Line", "cpp", "cuda", "run", "telling"]
+__all__ = ["Line", "cpp", "cuda", "run", "telling", "triton"]

@@ -12,6 +12,7 @@ from .errors import SchemaError
 from .op import Op
 from .report import Watched
 
+INTERPRET = " [--interpret]"  # of a Triton cell
 CELL = "%%cpp [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"
 USAGE = f"""\
 {CELL}

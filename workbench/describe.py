@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from . import cost, verdict
-from .build import resources
 from .report import Card, Check, HistoryRow, SlotRow, Trial
 from .tiers import Kernel
 from .version import Version
@@ -76,7 +75,7 @@ def _resources(op, version: Version) -> str:
     if not isinstance(kernel, Kernel):
         return ""
     left_out = f"grad of {', '.join(kernel.left_out)}: reference's vjp" if kernel.left_out else ""
-    return ", ".join(part for part in (resources.summary(kernel.resources), left_out) if part)
+    return ", ".join(part for part in (verdict.takes(kernel), left_out) if part)
 
 
 def agreement(trial: Trial | None) -> str:

@@ -40,12 +40,14 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     Every case must have a form for its dtypes already (`kernel.build`). A backward that takes saved tensors runs
     after the installed forward, in the same child; so does a new forward with the installed backward that needs it.
     """
-    started, limit_s = time.perf_counter(), limit_s or LIMIT_S
+    started, limit_s = time.perf_counter(), limit_s or LIMIT_S * (3 if kernel.interpreted else 1)
     if not cases:
         return Trial(())
     if not kernel.trial_device:
         return Trial(tuple(Outcome(c.name, c.dtype_name, "skip", detail=NOT_RUN) for c in cases))
     forward, backward = _pair(op, kernel)
+    if forward is not None and forward.trial_device != kernel.trial_device:
+        return Trial(tuple(Outcome(c.name, c.dtype_name, "skip", detail="its forward was not run") for c in cases))
     found = evidences(op, kernel, cases)
     learn_layout(op, kernel, cases)
     steps, judged = steps_of(op, kernel, found, forward if kernel.slot == "backward" else None)
@@ -122,7 +124,8 @@ def _pair(op, kernel: Kernel) -> tuple[Kernel | None, Kernel | None]:
             )
         return forward, kernel
     backward = op.runs("backward", kernel.device).kernel
-    return kernel, backward if isinstance(backward, Kernel) and backward.uses_saved else None
+    taken = isinstance(backward, Kernel) and backward.uses_saved and backward.trial_device == kernel.trial_device
+    return kernel, backward if taken else None
 
 
 def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]:
@@ -130,6 +133,7 @@ def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]
     found = kernel.dtypes_of(e.values)
     forward = op.runs("forward", kernel.device).kernel
     if kernel.uses_saved and isinstance(forward, Kernel):
+        kernel.forward = forward
         made = forward.complete({a.name: found[a.name] for a in op.schema.arguments if a.is_tensor})
         found |= {n: made[n] for n in op.schema.saves}
     return found

@@ -24,8 +24,9 @@ from .version import Version
 
 
 def cell(
-    op, text: Source, slot: str, *, force: bool = False, cases: Sequence[str] | None = None, function: str = ""
-) -> Line:
+    op, text: Source, slot: str, *, force: bool = False, cases: Sequence[str] | None = None, function: str = "",
+    interpret: bool = False,
+) -> Line:  # fmt: skip
     """Build a raw cell for a slot of an op, try it on the op's cases, install it if it agrees.
 
     >>> cell(rmsnorm, Source("void rmsnorm(...) {...}", "cpp"), "forward").installed
@@ -37,7 +38,7 @@ def cell(
     """
     started = time.perf_counter()
     headers = _former_headers(op, slot)
-    kernel = tiers.kernel(text, op.schema, slot, function=function, floating=_floating(op))
+    kernel = tiers.kernel(text, op.schema, slot, function=function, floating=_floating(op), interpret=interpret)
     chosen = _chosen(op, cases)
     trial = examine.judge(op, kernel, chosen)
     refused = verdict.refusal(trial)

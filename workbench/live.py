@@ -79,10 +79,11 @@ class Live:
 
     def update(self, version: Version) -> Version:
         """The version of that number, known better now: judged again, timed."""
-        self._versions[version.number] = version
+        kept = self._versions[version.number]
+        self._versions[version.number] = _known_better(kept, version)
         for key, held in self._slots.items():
             if held.number == version.number:
-                self._slots[key] = version
+                self._slots[key] = _known_better(held, version)
         return version
 
     def changed(self) -> None:
@@ -163,6 +164,12 @@ class Live:
         self.notes = notes
         for note in notes:
             print(f"{self.name}: {note}")
+
+
+def _known_better(held: Version, version: Version) -> Version:
+    """What is now known, of what is held: a number may stand in two slots, a Triton cell's on the GPU and the CPU."""
+    same = held.device == version.device
+    return version if same else replace(version, device=held.device, tier=held.tier, kernel=held.kernel)
 
 
 def _caller(op_: Live) -> Callable:

@@ -12,6 +12,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.display import display
 
 from . import cells, commands, watch
+from .build.triton_text import offering
 from .errors import SchemaError, WorkbenchError
 from .report import Line, Watched
 from .show import words
@@ -49,6 +50,19 @@ class Workbench(Magics):
         """
         self._run("cuda", line, cell)
 
+    @no_var_expand
+    @cell_magic
+    def triton(self, line: str, cell: str) -> None:
+        """Put a Triton launcher into a slot of an op; TARGET and options are those of `%%cpp`.
+
+        %%triton TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME] [--interpret]
+
+        Where there is no GPU it is tried by Triton's interpreter and compiled for WORKBENCH_ARCH (or sm_90).
+        `--interpret` runs the interpreter in the notebook, so that breakpoint() and print work in a kernel.
+        """
+        with offering(self._shell.user_ns):
+            self._run("triton", line, cell)
+
     def _run(self, language: str, line: str, cell: str) -> None:
         target, options = parse(line, language)
         history = self._shell.history_manager
@@ -83,7 +97,8 @@ def parse(line: str, language: str = "cpp") -> tuple[str | None, dict]:
     >>> parse("rmsnorm.backward --cases odd --force")
     ('rmsnorm.backward', {'cases': 'odd', 'force': True})
     """
-    usage = USAGE.replace("%%cpp", f"%%{language}")
+    triton = language == "triton"
+    usage = USAGE.replace("%%cpp", f"%%{language}") + (commands.INTERPRET if triton else "")
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -95,6 +110,8 @@ def parse(line: str, language: str = "cpp") -> tuple[str | None, dict]:
         name, equals, value = word.partition("=")
         if word == "--force":
             options["force"] = True
+        elif word == "--interpret" and triton:
+            options["interpret"] = True
         elif name in ("--cases", "--file", "--entry"):
             if not equals and not words:
                 raise SchemaError(f"{name} needs a value; the usage is {usage}", line=1)

@@ -20,6 +20,7 @@ from .entry import autograd_text, compiled, entry_text
 from .errors import SchemaError
 from .overloads import renewed
 from .reference import Definition, flat
+from .register_inlined import Inlined
 from .register_names import destroy_library, forget_name, keep_alive
 from .schema import Schema, spell_results
 from .traces import Traces
@@ -51,7 +52,7 @@ class Registration:
         self._layouts = Library(LAYOUT_NAMESPACE, "FRAGMENT")
         self._kernels: dict[tuple[str, str], Library] = {}
         self._traces = Traces()
-        self._op = op
+        self._op, self.inlined = op, Inlined(self.schema.namespace)
         self._define(op)
 
     @property
@@ -207,6 +208,7 @@ class Registration:
         for suffix in ("", "_forward", "_backward", "_partial_backward"):
             forget_name(self.schema.namespace, self.schema.name + suffix)
             forget_name(LAYOUT_NAMESPACE, f"{self.schema.namespace}__{self.schema.name}{suffix}")
+        self.inlined.clear()
         for library in (self._library, self._layouts):
             destroy_library(library)
 

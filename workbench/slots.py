@@ -25,6 +25,11 @@ from .version import Version
 
 def put(op, version: Version) -> None:
     """Let a version run in its slot. A kernel whose launcher runs already is swapped in by one atomic store."""
+    _place(op, version)
+    _lend(op, version, put)
+
+
+def _place(op, version: Version) -> None:
     key = (version.slot, version.device)
     former = op.runs(*key)
     kernel = version.kernel
@@ -39,10 +44,20 @@ def put(op, version: Version) -> None:
     settle(op)
 
 
+def _lend(op, version: Version, place: Callable) -> None:
+    """Where this machine cannot run a kernel its stand-in runs on tensors of the CPU, unless compiled code does."""
+    kernel = version.kernel
+    other = kernel.stand_in if isinstance(kernel, Kernel) else None
+    installed = op.runs(version.slot, "cpu")
+    if other is not None and (not installed.number or getattr(installed.kernel, "interpreted", False)):
+        place(op, replace(version, device="cpu", tier="interpreted", kernel=other))
+
+
 def _hand_over(op, version: Version) -> None:
     kernel = version.kernel
     if kernel.left_out and not kernel.unrunnable:
         op.registration.name_partial(kernel.native_schema.name, kernel.device)
+    kernel.registration = op.registration
     kernel.install(lambda dtypes: _arrived(op, version, dtypes))
 
 
@@ -70,7 +85,9 @@ def settle(op) -> None:
         else:
             _take_out(op, backward)  # nothing was saved: the reference's vjp runs until a forward kernel is back
     # What a compiled caller took from the kernels; an edit of the body alone changes none of it.
-    traced = {d: k.makes for d, k in sorted({**savers, **makers}.items())} or None
+    traced: dict = {d: k.makes for d, k in sorted({**savers, **makers}.items())}
+    filled = [(key, v.kernel) for key, v in sorted(op.slots.items()) if isinstance(v.kernel, Kernel)]
+    traced = (traced | {key: k.inlined for key, k in filled if k.inlined}) or None
     if traced != definition.traced:
         definition.traced = traced
         op.changed()
@@ -159,6 +176,10 @@ def _shown(dtypes: dict) -> str:
 
 def put_when_called(op, version: Version) -> None:
     """An op without cases: the first call shows what to try the kernel on."""
+    if version.kernel.unrunnable:  # no call comes to it
+        _place(op, version)
+        _lend(op, version, put_when_called)
+        return
     key = (version.slot, version.device)
     former = op.runs(*key)
     if former.number:
@@ -175,6 +196,7 @@ class Waiting:
 
     def __init__(self, op, version: Version) -> None:
         self.op, self.version = op, version
+        self.interpreted = version.kernel.interpreted
 
     def install(self, op) -> None:
         suffix = {"forward": ("", "_forward"), "backward": ("_backward",)}[self.version.slot]

@@ -102,8 +102,8 @@ def comments(source: Source) -> Iterator[tuple[int, str, bool]]:
         yield line, token["comment"].rstrip(), not before.strip()
 
 
-def code(text: str) -> str:
-    """C++ text with a blank for every comment and string, so that a search meets code alone; includes stay.
+def code(text: str, language: str = "cpp") -> str:
+    """The text with a blank for every comment and string, so that a search meets code alone; includes stay.
 
     >>> code('at::Tensor f(); // not at::empty')
     'at::Tensor f();  '
@@ -113,7 +113,7 @@ def code(text: str) -> str:
         before = text[text.rfind("\n", 0, token.start()) + 1 : token.start()].lstrip()
         return token[0] if token["comment"] is None and _INCLUDE.match(before) else " "
 
-    return _C_TOKENS.sub(blank, text)
+    return (_PYTHON_TOKENS if language == "triton" else _C_TOKENS).sub(blank, text)
 
 
 def directives_of(source: Source) -> tuple[tuple[int, str], ...]:

@@ -68,6 +68,7 @@ def _digest(definition: Definition) -> str:
     parts = [str(definition.schema)]
     for function in (definition.reference, definition.fake, definition.backward):
         parts.append(_function_digest(function))
+    parts.append(repr(definition.traced))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

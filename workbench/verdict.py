@@ -100,7 +100,7 @@ def line(op, version: Version, former: Version, seconds: float, headers: Sequenc
         tier=version.tier,
         cached=version.kernel.cached,
         trial=version.trial,
-        resources=resources.summary(getattr(version.kernel, "resources", ())),
+        resources=takes(version.kernel),
         unrun=unrun(version.kernel),
         rough_us=timed.us if timed else 0.0,
         rough_case=timed.case if timed else "",
@@ -124,9 +124,19 @@ def _hint(op, version: Version) -> str:
 
 def unrun(kernel: object) -> str:
     """`compiled for sm_90, not run: no GPU here`; "" for a kernel that this machine can run."""
-    if not isinstance(kernel, Kernel) or not kernel.unrunnable:
+    if not isinstance(kernel, Kernel) or not kernel.unrunnable or kernel.interpreted:
         return ""
     return f"compiled for {kernel.compiled_for}, not run: {kernel.unrunnable}"
+
+
+def takes(kernel: object) -> str:
+    """What a GPU kernel takes: `38 regs, no spills`, and `interpreted | compiled for sm_90: ...` where it was not run."""
+    if not isinstance(kernel, Kernel):
+        return ""
+    taken = resources.summary(kernel.resources)
+    if not kernel.interpreted:
+        return taken
+    return "interpreted" + (f" | compiled for {kernel.compiled_for}: {taken}" if taken else "")
 
 
 def rebuilt(headers: Sequence[str], cached: bool) -> tuple[str, ...]:
@@ -137,7 +147,8 @@ def rebuilt(headers: Sequence[str], cached: bool) -> tuple[str, ...]:
 def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
-    if version.trial is not None and not version.trial.outcomes and not version.kernel.unrunnable:
+    waits = not version.kernel.unrunnable or version.kernel.interpreted
+    if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)
         notes.append("no cases: it was loaded, not run" if itself else "no cases: it is tried at its first call")
     if version.kernel.left_out:

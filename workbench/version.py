@@ -41,7 +41,8 @@ class Version:
     @property
     def how(self) -> str:
         """`raw C++`, `reference`."""
-        return f"{self.tier} {LANGUAGES[self.language]}".strip() if self.number else "reference"
+        tier = "" if self.tier == self.language else self.tier
+        return f"{tier} {LANGUAGES[self.language]}".strip() if self.number else "reference"
 
     @property
     def tried(self) -> Trial:

@@ -98,7 +98,7 @@ def target(line: Line) -> str:
 
 def how(line: Line) -> str:
     """The language, and the tier where it is not the quickest one."""
-    return line.language if line.tier in ("", "raw") else f"{line.language} {line.tier}"
+    return line.language if line.tier in ("", "raw", line.language) else f"{line.language} {line.tier}"
 
 
 def run_time(line: Line, micro: str = "us") -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -29,6 +30,8 @@ class Kernel(ABC):
     because: str = ""  # what in the text decided for this tier
     layout = False  # must every call ask for the strides of the outputs?
     defines_itself = False  # does its own library define the op?
+    forward: Kernel | None = None  # of a backward: whose saved tensors it takes
+    registration: Any = None  # the op's, for kernels that are Python functions; set before `install`
     gradient: Gradient | None = None  # how the worker takes the gradient that such a library brings, if it does
 
     def __init__(
@@ -120,6 +123,21 @@ class Kernel(ABC):
     def trial_device(self) -> str:
         """Where its trial runs: "cpu", "cuda", or "" where this machine cannot run it."""
         return "" if self.unrunnable else self.device
+
+    @property
+    def interpreted(self) -> bool:
+        """Is it an interpreter that runs it, in its trial at least?"""
+        return False
+
+    @property
+    def stand_in(self) -> Kernel | None:
+        """What runs on tensors of the CPU where this machine cannot run the kernel itself."""
+        return None
+
+    @property
+    def inlined(self) -> str:
+        """The digest of the text that compiled callers take into their graphs; "" where the op is opaque to them."""
+        return ""
 
     @property
     def compiled_for(self) -> str:

@@ -17,7 +17,7 @@ import warnings
 from typing import NoReturn
 
 from .watch import Watch
-from .wire import receive, send
+from .wire import PRELOAD, receive, send
 
 IDLE_S = 5.0  # between looks whether the notebook is still there
 QUIET_S = 0.02  # without a job, before time is spent on forks

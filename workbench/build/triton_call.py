@@ -1,0 +1,158 @@
+"""What stands between an op and a Triton launcher: arguments bound by name, results put where the op's schema has them.
+
+Used in this process and in the worker, for compiled and for interpreted kernels alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import SchemaError
+from ..schema import Argument, Schema
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a launcher is called for one slot.
+
+    `arguments` are the native op's, in order, and `takes` those that the launcher names, in its own order. A backward
+    gives None for the gradients of those in `left_out`.
+    `contiguous`: the cell reads no strides, so it counts on contiguous tensors. `file` and `line` are the launcher's.
+    """
+
+    schema: Schema
+    slot: str
+    arguments: tuple[Argument, ...]
+    function: str
+    takes: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    contiguous: bool = False
+    file: str = ""
+    line: int = 0
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What a forward returns, by name: outputs, then what is saved."""
+        return (*self.schema.outputs, *self.schema.saves)
+
+
+def named(plan: Plan, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments by name. The dispatcher drops trailing ones that are their defaults."""
+    values = {a.name: None if a.required else a.default for a in plan.arguments}
+    values.update(zip((a.name for a in plan.arguments if not a.keyword_only), args, strict=False))
+    values.update(keywords)
+    return values
+
+
+def call(plan: Plan, function: Callable, values: Mapping[str, Any]) -> list[Any]:
+    """Call the launcher; all results in order, as the op gives them. SchemaError where they are not what it gives."""
+    given = settled(plan, values) if plan.contiguous else values
+    returned = function(**{n: given[n] for n in plan.takes})
+    return gradients(plan, values, returned) if plan.slot == "backward" else outputs(plan, returned)
+
+
+def settled(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Contiguous tensors for a launcher that reads no strides; what it mutates is never copied."""
+    found = dict(values)
+    for a in plan.arguments:
+        value = values[a.name]
+        if isinstance(value, torch.Tensor) and not value.is_contiguous():
+            if a.mutated:
+                raise SchemaError(
+                    f"{plan.schema.qualname}: {a.name} is not contiguous, and the cell reads no strides of it; it is "
+                    "mutated, so a copy would not do: pass its strides to the kernel, or a contiguous tensor"
+                )
+            found[a.name] = value.contiguous()
+    return found
+
+
+def outputs(plan: Plan, returned: Any) -> list[Any]:
+    """What a forward returned, one value a result."""
+    wanted = plan.results
+    several = isinstance(returned, (tuple, list)) and len(wanted) != 1
+    found = [] if returned is None else list(returned) if several else [returned]
+    if len(found) != len(wanted):
+        names = ", ".join(wanted) or "nothing: it returns None"
+        raise SchemaError(
+            f"{plan.function} returned {_counted(found)}; {plan.schema.qualname} gives {names}",
+            line=plan.line, file=plan.file,
+        )  # fmt: skip
+    types = (*plan.schema.output_types, *["Tensor"] * len(plan.schema.saves))
+    for name, kind, value in zip(wanted, types, found, strict=True):
+        if kind == "Tensor" and not isinstance(value, torch.Tensor):
+            said = f"{plan.function} returned a {type(value).__name__} as {name}, which is a Tensor"
+            raise SchemaError(said, line=plan.line, file=plan.file)
+    return found
+
+
+def gradients(plan: Plan, values: Mapping[str, Any], returned: Any) -> list[Any]:
+    """What a backward returned, one value a tensor argument, each laid out as its argument.
+
+    It returns one gradient a floating-point tensor argument, in their order; those that are None may be left out.
+    """
+    schema = plan.schema
+    device = next(t.device for v in values.values() for t in _tensors(v))
+    found = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    floats = [a for a in schema.tensors if _floating(values[a.name]) or values[a.name] is None]
+    given = [a for a in floats if values[a.name] is not None]
+    if len(given) == 1 and given[0].is_tensor_list and not (found and isinstance(found[0], (tuple, list))):
+        found = [found]
+    owners = floats if len(found) == len(floats) else given
+    if len(found) != len(owners):
+        raise SchemaError(
+            f"{plan.function} returned {_counted(found)}; the floating-point tensor arguments are "
+            f"{', '.join(a.name for a in given)}",
+            line=plan.line, file=plan.file,
+        )  # fmt: skip
+    by_name = dict(zip((a.name for a in owners), found, strict=True))
+    made = [_laid_out(by_name.get(a.name), values[a.name], device) for a in schema.tensors]
+    return [None if a.name in plan.left_out else g for a, g in zip(schema.tensors, made, strict=True)]
+
+
+def _laid_out(gradient: Any, argument: Any, device: torch.device) -> Any:
+    """A gradient as the fake promises it: its argument's dtype and strides; an empty tensor where there can be none."""
+    if isinstance(argument, (list, tuple)):
+        given = gradient if isinstance(gradient, (list, tuple)) else [None] * len(argument)
+        return [_laid_out(g, a, device) for g, a in zip(given, argument, strict=True)]
+    if not _floating(argument):
+        return torch.empty(0, dtype=torch.uint8, device=device)
+    if gradient is None:
+        return torch.zeros_like(argument)
+    if gradient.dtype == argument.dtype and gradient.is_contiguous() and argument.is_contiguous():
+        return gradient
+    wanted = torch.empty_like(argument)
+    alike = gradient.dtype == wanted.dtype and gradient.stride() == wanted.stride()
+    return gradient if alike else wanted.copy_(gradient)
+
+
+def laid_out(results: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+    """Results with the strides of `wanted`, copied where they have others."""
+    found = list(results)
+    for i, (r, w) in enumerate(zip(results, wanted, strict=False)):
+        same = not isinstance(r, torch.Tensor) or not isinstance(w, torch.Tensor) or r.shape != w.shape
+        if not same and (r.stride() != w.stride() and r.numel() > 1):
+            found[i] = torch.empty_strided(w.shape, w.stride(), dtype=r.dtype, device=r.device).copy_(r)
+    return found
+
+
+def as_returned(found: Sequence[Any]) -> Any:
+    """Results as a dispatcher's kernel returns them."""
+    return None if not found else found[0] if len(found) == 1 else tuple(found)
+
+
+def _floating(value: Any) -> bool:
+    tensors = _tensors(value)
+    return any(t.is_floating_point() or t.is_complex() for t in tensors)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return [t for t in several if isinstance(t, torch.Tensor)]
+
+
+def _counted(found: Sequence[Any]) -> str:
+    return f"{len(found)} result{'s' * (len(found) != 1)}"

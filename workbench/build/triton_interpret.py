@@ -1,0 +1,129 @@
+"""Triton's interpreter inside a process that also compiles: every patch that it needs is taken back afterwards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from itertools import count
+from typing import Any
+
+from .triton_module import LOCK, jit_makes
+
+
+@contextmanager
+def interpreting() -> Iterator[None]:
+    """Inside, kernels that were loaded for the interpreter can be launched; Triton is as before afterwards.
+
+    >>> with interpreting():
+    ...     load(source, interpreted=True).scale(x)
+    """
+    with LOCK, jit_makes(True), _as_it_was():
+        for owner, name, function in (*_standard(), *_corrected()):
+            setattr(owner, name, function)
+        yield
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """The interpreter patches `triton.language`, and in helpers called from kernels it forgets to take that back."""
+    from triton.language import core
+    from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+
+    modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("triton.language") and m is not None]
+    classes = [
+        core.tensor,
+        core.dtype,
+        InterpreterBuilder,
+        *filter(None, [getattr(core, "tensor_descriptor_base", None)]),
+    ]
+    before = [(owner, dict(vars(owner))) for owner in (*modules, *classes)]
+    written_back = GridExecutor._restore_args_dev
+    GridExecutor._restore_args_dev = lambda self, *args: _restore(written_back, self, *args)
+    try:
+        yield
+    finally:
+        GridExecutor._restore_args_dev = written_back
+        for owner, names in before:
+            now = dict(vars(owner))
+            for name, value in names.items():
+                if now.get(name) is not value:
+                    setattr(owner, name, value)
+            for name in now.keys() - names.keys() if isinstance(owner, type) else ():
+                delattr(owner, name)
+
+
+def _restore(usual: Callable, executor: Any, args_dev: Any, args_hst: Any, kwargs: Any, kwargs_hst: Any) -> None:
+    """Tensors of the CPU were not copied, and one that a kernel may only read cannot be written back."""
+    given = (*args_dev, *kwargs.values())
+    flat = [t for v in given for t in (v if isinstance(v, tuple) else (v,))]
+    devices = [getattr(getattr(t, "base", t), "device", None) for t in flat]
+    if any(d is not None and d.type != "cpu" for d in devices):
+        usual(executor, args_dev, args_hst, kwargs, kwargs_hst)
+
+
+@cache
+def _corrected() -> tuple[tuple[Any, str, Any], ...]:
+    from . import triton_bfloat16
+
+    return tuple(triton_bfloat16.patches())
+
+
+@cache
+def _standard() -> tuple[tuple[Any, str, Any], ...]:
+    """The functions of `tl` that are Triton code themselves (tl.sum, tl.softmax), as the interpreter runs them."""
+    from triton.language import core
+    from triton.runtime.interpreter import InterpretedFunction
+
+    made: dict[int, Any] = {}
+
+    def interpreted(function: Any) -> Any:
+        if id(function) not in made:
+            made[id(function)] = InterpretedFunction(function.fn)
+        return made[id(function)]
+
+    def method(function: Any) -> Callable:
+        return lambda self, *args, **kwargs: interpreted(function)(self, *args, **kwargs)  # noqa: PLW0108  binds self
+
+    found = []
+    for module in [m for n, m in sorted(sys.modules.items()) if n.startswith("triton.language") and m is not None]:
+        for name, value in list(vars(module).items()):
+            if type(value).__name__ == "JITFunction":
+                found.append((module, name, interpreted(value)))
+    for name, value in list(vars(core.tensor).items()):
+        if type(value).__name__ == "JITFunction":
+            found.append((core.tensor, name, method(value)))
+    return tuple(found)
+
+
+def one_config(kernels: Iterable[Any], *, rotate: bool = False) -> None:
+    """Let autotuned kernels run one configuration and time none: the first, or at each launch the next (`rotate`)."""
+    for kernel in kernels:
+        inner = kernel
+        while type(inner).__name__ in ("Autotuner", "Heuristics"):
+            if type(inner).__name__ == "Autotuner":
+                inner.run = partial(_run_one, inner, count(0, int(rotate)).__next__)
+            inner = inner.fn
+
+
+def _run_one(tuner: Any, turn: Callable[[], int], *args: Any, **kwargs: Any) -> Any:
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    configs = tuner.prune_configs(kwargs)
+    config = configs[turn() % len(configs)]
+    named = {**tuner.nargs, **kwargs, **config.all_kwargs()}
+    if len(tuner.configs) > 1:
+        tuner.pre_hook(named, reset_only=True)
+    if config.pre_hook is not None:
+        config.pre_hook(named)
+    tuner.nargs = None
+    return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+
+
+def warm() -> None:
+    """All that a process pays for once, before it is forked."""
+    _standard()
+    _corrected()
+
+
+__all__ = ["interpreting", "one_config", "warm"]

@@ -1,0 +1,348 @@
+"""A Triton cell: a Python function that launches `@triton.jit` kernels. One launcher serves all dtypes.
+
+On a machine with a GPU it runs compiled. Without one its kernels are compiled for the stated architecture all the
+same, and it is tried by Triton's interpreter on tensors of the CPU (`interpreted`).
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from .. import directives, gpu
+from ..build import store, triton_beside, triton_call, triton_text
+from ..build.resources import Resources
+from ..errors import Diagnostic, SchemaError, ToolchainError, WorkbenchError
+from ..schema import Schema
+from ..source import Source, code
+from ..trial import triton_library, worker
+from ..trial.triton_library import TritonLibrary, kernel, laying_out, runnable
+from .base import Dtypes, Kernel
+
+
+class TritonKernel(Kernel):
+    """A launcher for one slot on one device: "cuda", or "cpu" in Triton's interpreter.
+
+    >>> kernel = TritonKernel(Source(text, "triton"), op.schema, "forward")
+    >>> kernel.build([{"x": torch.float32}])
+    >>> kernel.compiled()[0].resources.registers
+    38
+    """
+
+    tier = "triton"
+
+    def __init__(
+        self, source: Source, schema: Schema, slot: str, *, function: str = "", device: str = "cuda", here: bool = False
+    ) -> None:
+        _require_triton()
+        name = function or ("backward" if slot == "backward" else schema.name)
+        triton_text.check_names(source)
+        self.launcher = triton_text.launcher(source, name)
+        declaration = directives.parse(source, schema, entry=slot)
+        super().__init__(source, schema, slot, declaration, device)
+        self.headers = triton_beside.beside(source)
+        self.here = here  # is it tried in this process, so that breakpoint() and print work?
+        self.plan = self._plan()
+        self.forward: Kernel | None = None  # of a backward: whose saved tensors it takes
+        self.registration: Any = None  # the op's
+        self.note = ""  # why its kernels could not be compiled before they are launched
+        self._met: dict[tuple, dict[str, Any]] = {}
+        self._compiled: dict[str, Any] = {}
+        self._tried: set[tuple] = set()
+        self._on_miss: Callable[[dict], str | None] = lambda dtypes: None
+        self._traced: Callable | None = None
+
+    # ------------------------------------------------------------ what it takes
+
+    def _plan(self) -> triton_call.Plan:
+        known = {a.name: a for a in self.declaration.arguments}
+        where = {"line": self.launcher.line, "file": self.source.file}
+        for p in self.launcher.parameters:
+            if p not in known and p in self.launcher.required:
+                near = difflib.get_close_matches(p, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"the arguments are {', '.join(known)}"
+                said = f"{self.launcher.name}: the parameter {p!r} binds to no argument; {hint}"
+                raise SchemaError(said, **where)
+        wanted = len(self.schema.outputs) + len(self.schema.saves)
+        if self.slot == "forward" and self.launcher.results not in (-1, wanted) and wanted != 1:
+            names = ", ".join((*self.schema.outputs, *self.schema.saves)) or "nothing"
+            said = f"{self.launcher.name} returns {self.launcher.results} results, {self.schema.qualname} gives {names}"
+            raise SchemaError(said, **where)
+        return triton_call.Plan(
+            self.schema, self.slot, self.declaration.arguments, self.launcher.name,
+            tuple(p for p in self.launcher.parameters if p in known), self.left_out, self._reads_no_strides(),
+            self.source.file, self.launcher.line,
+        )  # fmt: skip
+
+    def _reads_no_strides(self) -> bool:
+        words = code(self.source.text, "triton")
+        return "stride" not in words and "contiguous" not in words
+
+    def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
+        """The dtypes of a call's tensor arguments, by name; of a list that of its first tensor.
+
+        What the kernels are specialised for depends on shapes too, so these are remembered for `build`.
+        """
+        found = _dtypes(self.declaration.arguments, arguments)
+        if len(self._met) < 64:
+            self._met.setdefault(_metadata(arguments), dict(arguments))
+        return found
+
+    def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
+        return {**dict.fromkeys(self.schema.saves), **dtypes}
+
+    @property
+    def uses_saved(self) -> bool:
+        return self.slot == "backward" and bool(set(self.launcher.parameters) & set(self.schema.saves))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The arguments for which every `return` of the backward writes None."""
+        if self.slot != "backward":
+            return ()
+        returns = [n.value for n in ast.walk(self.launcher.node) if isinstance(n, ast.Return)]
+        tuples = [r.elts for r in returns if isinstance(r, ast.Tuple)]
+        names = [a.name for a in self.schema.tensors]
+        if not tuples or len(tuples) != len(returns) or any(len(t) != len(names) for t in tuples):
+            return ()
+        none = [all(isinstance(t[i], ast.Constant) and t[i].value is None for t in tuples) for i in range(len(names))]
+        return tuple(n for n, absent in zip(names, none, strict=True) if absent)
+
+    @property
+    def native_schema(self) -> Schema:
+        """A backward that leaves gradients out stands beside the op's."""
+        return replace(self.schema, name=f"{self.schema.name}_partial") if self.left_out else self.schema
+
+    # ------------------------------------------------------------ build
+
+    def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
+        """Load the cell and compile what the cases seen so far launch."""
+        from ..build import triton_compile, triton_kernels, triton_launches, triton_module
+
+        if self.trial_device == "cpu":
+            worker().preload(triton_library.__name__)
+        module = triton_module.load(self.source)
+        triton_kernels.check_constants(module, triton_module.label)
+        if self.device == "cuda":
+            seen = []
+            for values in self._met.values():
+                try:
+                    given = self._with_saved(values)
+                    seen += triton_launches.launches(module, self.plan.function, {n: given[n] for n in self.plan.takes})
+                except WorkbenchError:
+                    raise
+                except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
+                    self.note = f"its launches are not known before it runs ({type(error).__name__})"
+            self._compiled |= triton_compile.compile(module, seen, gpu.target(), self._compiled)
+        self._tried |= {tuple(c.items()) for c in combinations}
+        return [None] * len(combinations)
+
+    def _with_saved(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a backward with fakes of what its forward saves."""
+        found = {a.name: values.get(a.name) for a in self.declaration.arguments}
+        if self.uses_saved and self.forward is not None:
+            made = self.forward.fakes({a.name: found[a.name] for a in self.schema.arguments})
+            found.update({n: made[n] for n in self.schema.saves})
+        return found
+
+    def compiled(self) -> list[Any]:
+        """Each specialisation that was compiled, as a `build.triton_compile.Compiled`: name, asm, resources, signature."""
+        return list(self._compiled.values())
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        return tuple(c.resources for c in self._compiled.values())
+
+    @property
+    def cached(self) -> bool:
+        return bool(self._compiled) and all(c.cached for c in self._compiled.values())
+
+    @property
+    def digest(self) -> str:
+        import triton
+
+        made = {"triton": triton.__version__, "target": gpu.target().arch, "trial": self.trial_device}
+        return store.key({**made, "text": self._text, "slot": self.slot, "layout": self.layout})
+
+    @property
+    def _text(self) -> str:
+        return store.key({"text": self.source.text, "function": self.plan.function, "beside": self.headers})
+
+    def forget(self, dtypes: Dtypes) -> None:
+        self._tried.discard(tuple(dtypes.items()))
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return ()
+
+    @property
+    def unrunnable(self) -> str:
+        return "no GPU here" if self.device == "cuda" and not gpu.present() else ""
+
+    @property
+    def trial_device(self) -> str:
+        return "cpu" if self.unrunnable else self.device
+
+    @property
+    def interpreted(self) -> bool:
+        """Does Triton's interpreter run it, in its trial at least?"""
+        return self.trial_device == "cpu"
+
+    @property
+    def compiled_for(self) -> str:
+        return gpu.target().arch if self._compiled else ""
+
+    @property
+    def stand_in(self) -> TritonKernel | None:
+        """The same cell for tensors of the CPU, in the interpreter: what runs where this kernel cannot."""
+        if not self.unrunnable:
+            return None
+        made = type(self)(self.source, self.schema, self.slot, function=self.plan.function, device="cpu")
+        made.layout, made._tried = self.layout, set(self._tried)
+        return made
+
+    # ------------------------------------------------------------ fakes
+
+    def fakes(self, arguments: Mapping[str, object]) -> Mapping[str, torch.Tensor]:
+        """Outputs and saved tensors without data: what the launcher makes when no kernel is launched."""
+        from ..build import triton_launches, triton_module
+
+        function = triton_launches.without_kernels(triton_module.load(self.source), self.plan.function)
+        made = triton_call.call(self.plan, function, arguments)
+        return dict(zip(self.plan.results, made, strict=True))
+
+    @property
+    def makes(self) -> tuple[tuple[str, ...], Hashable]:
+        return (self.plan.results, self._text) if self.slot == "forward" else ((), self._text)
+
+    @property
+    def inlined(self) -> str:
+        """The digest of the text that compiled callers take into their graphs; "" where the op stays opaque."""
+        return self._text if self._traced is not None else ""
+
+    # ------------------------------------------------------------ run
+
+    def launch(self) -> TritonLibrary:
+        return TritonLibrary(self.source, self.plan, self._names(), self.trial_device, self.layout)
+
+    def _names(self) -> dict[str, int]:
+        """The ops that it stands behind, with how many results each gives."""
+        schema = self.native_schema
+        if self.slot == "backward":
+            return {f"{schema.qualname}_backward": len(schema.tensors)}
+        return {schema.qualname: len(schema.outputs), f"{schema.qualname}_forward": len(self.plan.results)}
+
+    def install(self, on_miss: Callable[[dict], str | None]) -> None:
+        self._on_miss = on_miss
+        if self.unrunnable:
+            return
+        self.refresh()
+        self._traced = self._traceable()
+        for name, count in self._names().items() if self._traced is not None else ():
+            self.registration.inlined.put(name, self.device, partial(self._traced, count))
+
+    def refresh(self) -> None:
+        if self.unrunnable or self.registration is None:
+            return
+        run = runnable(self.source, self.plan, interpreted=self.interpreted)
+        settled = laying_out(self.plan, self._on_one_device(run), always=self.layout)
+        for name, count in self._names().items():
+            function = kernel(self.plan, self._tried_first(settled), count)
+            self.registration.set_kernel(name.partition("::")[2], self.device, function)
+
+    def _tried_first(self, run: Callable[[Mapping], list]) -> Callable[[Mapping], list]:
+        """The function takes any dtype and may be wrong for some: those that were not tried are tried now."""
+        arguments = self.declaration.arguments
+
+        def call(values: Mapping[str, Any]) -> list:
+            dtypes = _dtypes(arguments, values)
+            if tuple(dtypes.items()) not in self._tried:
+                refusal = self._on_miss(dtypes)
+                if refusal:
+                    raise RuntimeError(f"{self.schema.qualname}: {refusal}")
+            return run(values)
+
+        return call
+
+    def _on_one_device(self, run: Callable[[Mapping], list]) -> Callable[[Mapping], list]:
+        """Triton launches on the current device: make it that of the tensors, which must be one."""
+        if self.device == "cpu":
+            return run
+        name = self.schema.qualname
+
+        def call(values: Mapping[str, Any]) -> list:
+            home = None
+            for n, v in values.items():
+                if isinstance(v, torch.Tensor) and v.device != home:
+                    if home is not None:
+                        raise RuntimeError(f"{name}: {n} is on {v.device}, the tensors before it on {home}")
+                    home = v.device
+            if home is None or home.index == torch.cuda.current_device():
+                return run(values)
+            with torch.cuda.device(home):
+                return run(values)
+
+        return call
+
+    def _traceable(self) -> Callable | None:
+        """The launcher for tracers, over kernels that they see; None where the op stays opaque to them."""
+        from ..build import triton_kernels, triton_module
+
+        if self.interpreted or self.left_out:
+            return None
+        try:
+            module = triton_kernels.rebound(triton_module.load(self.source), triton_kernels.traceable)
+        except RuntimeError:  # torch cannot look into an autotuner with hooks of its own
+            return None
+        function = getattr(module, self.plan.function)
+
+        def run(count: int, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+            values = triton_call.named(self.plan, args, keywords)
+            return triton_call.as_returned(triton_call.call(self.plan, function, values)[:count])
+
+        return run
+
+    def remove(self) -> None:
+        if self.registration is None or self.unrunnable:
+            return
+        for name in self._names():
+            self.registration.inlined.drop(name, self.device)
+            self.registration.clear_kernel(name.partition("::")[2], self.device)
+
+
+def _dtypes(arguments: Sequence[Any], values: Mapping[str, Any]) -> dict[str, torch.dtype | None]:
+    found = {}
+    for a in arguments:
+        if a.is_tensor:
+            found[a.name] = getattr(values.get(a.name), "dtype", None)
+        elif a.is_tensor_list:
+            value = values.get(a.name)
+            found[a.name] = getattr(value[0], "dtype", None) if isinstance(value, (list, tuple)) and value else None
+    return found
+
+
+def _metadata(values: Mapping[str, Any]) -> tuple:
+    """Equal for calls that launch the same."""
+
+    def one(value: Any) -> Hashable:
+        if isinstance(value, torch.Tensor):
+            return (tuple(value.shape), value.stride(), value.dtype, value.storage_offset())
+        return tuple(map(one, value)) if isinstance(value, (list, tuple)) else repr(value)
+
+    return tuple((n, one(v)) for n, v in values.items())
+
+
+def _require_triton() -> None:
+    try:
+        import triton
+    except ImportError as error:
+        raise ToolchainError(
+            f"Triton cells need Triton, which cannot be imported ({error}): pip install triton"
+        ) from None
+    del triton
