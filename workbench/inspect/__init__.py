@@ -12,8 +12,10 @@ import torch
 from ..errors import SchemaError
 from ..inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
 from ..tiers import Kernel
+from ..tiers.raw_cuda import RawCudaKernel
+from ..tiers.triton import TritonKernel
 from ..version import LANGUAGES, Version
-from . import choose, cpp, units
+from . import choose, cpp, cuda, triton, units
 
 
 def inspect(
@@ -39,11 +41,15 @@ def _one(op, version: Version, dtype: torch.dtype | str | None) -> Inspection:
         dtype=choose.spelled(dtypes), target="", toolchain="", source=kernel.source, rows=(), stages=(), others=others,
         notes=(f"v{version.number} is not installed: it {version.refused}",) if version.refused else (),
     )  # fmt: skip
-    return replace(found, **_made(op, version, kernel, dtypes, found.notes))
+    made = triton.stages(kernel, choose.dtype(dtype)) if isinstance(kernel, TritonKernel) else _made(op, kernel, dtypes)
+    return replace(found, **{**made, "notes": (*found.notes, *made.get("notes", ()))})
 
 
-def _made(op, version: Version, kernel: Kernel, dtypes: choose.Dtypes, notes: tuple[str, ...]) -> dict:
+def _made(op, kernel: Kernel, dtypes: choose.Dtypes) -> dict:
+    """The fields that depend on the language, from the module for it."""
     language = kernel.source.language
+    if isinstance(kernel, RawCudaKernel):
+        return cuda.stages(op, kernel, dtypes)
     if language == "cpp":
         return cpp.stages(units.unit(kernel, dtypes), kernel.source.file)
     raise SchemaError(f"{LANGUAGES.get(language, language)} kernels of the {kernel.tier} tier cannot be inspected")

@@ -66,7 +66,8 @@ def dtypes(op, chosen: Version, of: Kernel, wanted: torch.dtype | str | None) ->
         return {}, ()
     if wanted is None:
         return built[0], _others(built, built[0])
-    kind = _dtype(wanted)
+    kind = dtype(wanted)
+    assert kind is not None
     for form in built:
         if kind in [d for d in form.values() if d is not None][:1]:
             return form, _others(built, form)
@@ -78,16 +79,16 @@ def _others(built: tuple[Dtypes, ...], chosen: Dtypes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(spelled(form) for form in built if form != chosen))
 
 
-def _dtype(wanted: torch.dtype | str) -> torch.dtype:
+def dtype(wanted: torch.dtype | str | None) -> torch.dtype | None:
+    """A dtype from its name."""
     found = getattr(torch, wanted.removeprefix("torch."), None) if isinstance(wanted, str) else wanted
-    if not isinstance(found, torch.dtype):
+    if wanted is not None and not isinstance(found, torch.dtype):
         raise SchemaError(f"{wanted!r} is no dtype of torch; write it like torch.bfloat16 or 'bfloat16'")
     return found
 
 
 def spelled(form: Dtypes) -> str:
-    """`float32`, or `x float32, w bfloat16` where tensors differ."""
+    """`float32`; `bfloat16, rstd float32` where some tensors have another one than the first."""
     kinds = {n: short(d) for n, d in form.items() if d is not None}
-    if len(set(kinds.values())) == 1:
-        return next(iter(kinds.values()))
-    return ", ".join(f"{n} {kind}" for n, kind in kinds.items())
+    first = next(iter(kinds.values()), "")
+    return ", ".join([first, *(f"{n} {kind}" for n, kind in kinds.items() if kind != first)])

@@ -52,6 +52,12 @@ def _triton() -> str:
     return str(root / "backends" / "nvidia" / "bin")
 
 
+def identity(program: str) -> str:
+    """For keys: equal only if the same program would run."""
+    found = os.stat(program)
+    return f"{program} {found.st_mtime_ns} {found.st_size}"
+
+
 def failed(name: str, log: str) -> ToolchainError:
     """What a program said that could not take our file apart."""
     said = " ".join(log.strip().splitlines()[:3]) or "it says nothing"

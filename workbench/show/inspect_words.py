@@ -56,8 +56,16 @@ def shared(row: KernelRow) -> str:
 
 
 def counts(stage: Stage) -> str:
-    """`"24 global loads of 4 bytes, 16 FMA"`."""
-    return ", ".join(f"{n:,} {name}" for name, n in stage.counts)
+    """`"24 global loads of 4 bytes, 16 FMA, 1 barrier"`."""
+    return ", ".join(f"{n:,} {name if n > 1 else _one(name)}" for name, n in stage.counts)
+
+
+def _one(many: str) -> str:
+    """`_one("global loads of 4 bytes") == "global load of 4 bytes"`"""
+    noun, of, rest = many.partition(" of ")
+    noun, on, more = noun.partition(" on ")
+    single = re.sub(r"(?<=p)ies$", "y", noun) if noun.endswith("ies") else noun.removesuffix("s")
+    return f"{single}{on}{more}{of}{rest}".replace("divisions and root", "division or root")
 
 
 _SPILL = re.compile(r"\b(?:STL|LDL)\b(?:\.|\s)|\b(?:ld|st)\.local\b")

@@ -1,0 +1,125 @@
+"""A Triton kernel for the reader: TTIR, TTGIR, LLVM IR, PTX and SASS by source line, and what each kernel takes.
+
+Triton has compiled them already; nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from ..errors import SchemaError
+from ..inspection import Stage, headed
+from ..tiers.triton import TritonKernel
+from . import gpu, llvm_ir, mlir, ptx
+from .geometry import Geometry
+
+PARSERS = {"ttir": mlir.parse, "ttgir": mlir.parse, "llir": llvm_ir.parse, "ptx": ptx.parse}
+WARPS = 4  # Triton's own default
+POINTERS = {
+    torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8e4nv", torch.float8_e5m2: "fp8e5", torch.int8: "i8", torch.int16: "i16",
+    torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8", torch.bool: "i1",
+}  # fmt: skip
+SPELLED = {word: str(dtype).removeprefix("torch.") for dtype, word in POINTERS.items()}
+
+
+def stages(kernel: TritonKernel, wanted: torch.dtype | None) -> dict:
+    """What Triton made for one choice of dtypes: rows, stages and findings, as fields of an `Inspection`.
+
+    SchemaError where nothing was compiled, or not for that dtype; ToolchainError without nvdisasm.
+    """
+    began = time.perf_counter()
+    chosen, others, notes = choose(kernel.compiled(), wanted, kernel.note)
+    file = _file(chosen, kernel.source.file)
+    with ThreadPoolExecutor(2) as pool:
+        machine = list(pool.map(lambda c: _machine(c, file), chosen))
+    compiled = [gpu.Compiled(c.name, c.resources, _geometry(c), m) for c, m in zip(chosen, machine, strict=True)]
+    told = gpu.told(compiled, kernel.compiled_for)
+    made = tuple(
+        Stage(name, headed([(c.name, parse(c.asm[name], file)) for c in chosen if name in c.asm], "//"))
+        for name, parse in PARSERS.items()
+    )
+    return {
+        **told, "stages": (*made, *told["stages"]), "toolchain": _version(), "dtype": _dtypes(chosen[0]),
+        "others": others, "notes": notes, "seconds": time.perf_counter() - began,
+    }  # fmt: skip
+
+
+def choose(
+    compiled: Sequence[Any], wanted: torch.dtype | None, note: str = ""
+) -> tuple[list[Any], tuple[str, ...], tuple[str, ...]]:
+    """One specialisation of each kernel that has pointers to `wanted` (float32, or what there is), the other dtypes,
+    and notes on specialisations that are not shown.
+    """
+    if not compiled:
+        why = f": {note}" if note else ""
+        raise SchemaError(f"no kernel of the cell has been compiled{why}; give the op a case, or call it once on a GPU")
+    by_dtype: dict[str, list[Any]] = {}
+    for c in compiled:
+        by_dtype.setdefault(_dtypes(c), []).append(c)
+    name = _named(by_dtype, wanted)
+    chosen: dict[str, Any] = {}
+    count: dict[str, int] = {}
+    for c in by_dtype[name]:
+        chosen.setdefault(c.name, c)
+        count[c.name] = count.get(c.name, 0) + 1
+    # A kernel whose pointers are of another type all the same belongs to each choice.
+    for c in compiled:
+        chosen.setdefault(c.name, c)
+    notes = [f"{c.name} is shown as compiled for {c.signature}" for c in chosen.values()]
+    notes += [f"{k} was compiled in {n} forms, for other sizes too" for k, n in count.items() if n > 1]
+    return list(chosen.values()), tuple(other for other in by_dtype if other != name), tuple(notes)
+
+
+def _named(found: dict[str, list[Any]], wanted: torch.dtype | None) -> str:
+    if wanted is None:
+        return "float32" if "float32" in found else next(iter(found))
+    spelled = str(wanted).removeprefix("torch.")
+    for name in (spelled, *(n for n in found if n.startswith(f"{spelled},"))):
+        if name in found:
+            return name
+    raise SchemaError(f"no kernel of the cell has been compiled for {spelled}; there are {', '.join(found)}")
+
+
+def _dtypes(c: Any) -> str:
+    """The element types of a specialisation's pointers, each once: "bfloat16", "bfloat16, float32"."""
+    words = [part.partition(": *")[2].strip() for part in c.signature.split(", ") if ": *" in part]
+    return ", ".join(dict.fromkeys(SPELLED.get(w, w) for w in words))
+
+
+def _file(chosen: Sequence[Any], label: str) -> str:
+    """The name by which Triton knows the cell."""
+    from ..build.triton_module import label as label_of
+
+    for c in chosen:
+        for path in ptx.files(c.asm.get("ptx", "")):
+            if label_of(path) == label:
+                return path
+    return label
+
+
+def _machine(c: Any, file: str) -> tuple:
+    lines = ptx.places(c.asm["ptx"], file)
+    return gpu.disassembled(bytes(c.asm["cubin"]), file, lines).get(_symbol(c), ())
+
+
+def _symbol(c: Any) -> str:
+    return ptx.entry(c.asm["ptx"]) or c.name
+
+
+def _geometry(c: Any) -> Geometry:
+    """Shared memory is what Triton asks for at the launch; the block is in the PTX."""
+    threads = ptx.threads(c.asm["ptx"])
+    assumed = "" if threads else f"{c.name}: a block of {WARPS} warps is assumed"
+    return Geometry(threads or 32 * WARPS, 0, assumed)
+
+
+def _version() -> str:
+    import triton
+
+    return f"Triton {triton.__version__}"
