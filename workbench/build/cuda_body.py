@@ -5,8 +5,8 @@ kernels that it instantiates. Pure text. Which file each `#include` means is the
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -35,6 +35,8 @@ _STD = (
     ("tuple", re.compile(r"\bstd::(?:tuple|make_tuple|tie)\b")),
     ("complex", re.compile(r"\bstd::complex\b")),
 )
+_ORDER = ('#include "wb_cuda.h"', '#include "wb_cuda_std.h"',
+          *(f"#include <{name}>" for name, *_ in (*_STD, *_HEADERS)))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,25 @@ def _text(source: Source, form: Form, bound: Collection[str], types: Collection[
     return "\n".join([*lines, of_user(source)])
 
 
+def together(bodies: Sequence[CudaBody]) -> tuple[CudaBody, ...]:
+    """The same bodies with one text where they differ in headers alone, as forms for several dtypes do.
+
+    >>> {b.text for b in together([for_float, for_half])}          # one run of NVRTC gives both
+    {'#include "wb_cuda.h"\\n#include <cuda_fp16.h>\\n#line 2 "cell [3]"\\n...'}
+
+    NVRTC takes one text at a time: three forms in one run take half as long as in three, with a heavy header a third.
+    """
+    heads = [body.text.partition("#line ")[0].splitlines() for body in bodies]
+    rests = {body.text.partition("#line ")[2] for body in bodies}
+    others = {tuple(line for line in head if not line.startswith("#include")) for head in heads}
+    if len(rests) > 1 or len(others) > 1:
+        return tuple(bodies)
+    wanted = {line for head in heads for line in head if line.startswith("#include")}
+    lines = [*(line for line in _ORDER if line in wanted), *(line for kept in others for line in kept)]
+    text = "\n".join([*lines, f"#line {rests.pop()}" if rests else ""])
+    return tuple(replace(body, text=text) for body in bodies)
+
+
 def prelude(source: Source, types: Collection[str] = ()) -> list[str]:
     """The lines before the user's: what the text and the types that it is instantiated with need.
 
@@ -123,13 +144,12 @@ def prelude(source: Source, types: Collection[str] = ()) -> list[str]:
     ['#include "wb_cuda.h"', '#include <cuda_fp16.h>']
     """
     text = code(source.text)
-    lines = ['#include "wb_cuda.h"']
-    if "std::" in text:
-        lines.append('#include "wb_cuda_std.h"')
-    lines += [f"#include <{name}>" for name, pattern in _STD if pattern.search(text)]
+    named = {"wb_cuda.h", *(["wb_cuda_std.h"] if "std::" in text else [])}
+    named |= {name for name, pattern in _STD if pattern.search(text)}
     for name, needed_by, pattern in _HEADERS:
         if needed_by & set(types) or (pattern.search(text) and not (name == "cuda_fp16.h" and defines(text, "half"))):
-            lines.append(f"#include <{name}>")
+            named.add(name)
+    lines = [line for line in _ORDER if line[10:-1] in named]
     if re.search(r"(?<![\w:])bfloat16\b", text) and not defines(text, "bfloat16"):
         lines.append("using bfloat16 = __nv_bfloat16;")  # as C++ cells call it
     return lines

@@ -17,7 +17,7 @@ _INTEGER = re.compile(
     r"(?:std::)?u?int(?:8|16|32|64)_t|(?:std::)?(?:size_t|ptrdiff_t|ssize_t)|"
     r"(?:(?:un)?signed|short|long|int|char)(?: (?:(?:un)?signed|short|long|int|char))*"
 )
-FLOATS = frozenset({"float", "double", "_Float16", "half", "__half", "__nv_bfloat16", "bfloat16"})
+FLOATS = frozenset({"float", "double", "_Float16", "half", "__half", "__nv_bfloat16", "nv_bfloat16", "bfloat16"})
 _HOST = re.compile(r"\b(Tensor|vector|optional|tuple|ArrayRef|TensorList)\b")
 
 
