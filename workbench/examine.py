@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from . import gpu, pullback, pulled, register, verdicts
+from . import gpu, pullback, pulled, register, tried_here, verdicts
 from .case import Case
 from .check import agree
 from .check.expect import as_tensor, leaves
@@ -50,6 +50,10 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
         return Trial(tuple(Outcome(c.name, c.dtype_name, "skip", detail="its forward was not run") for c in cases))
     found = evidences(op, kernel, cases)
     learn_layout(op, kernel, cases)
+    if kernel.here:
+        results = [(e, tried_here.result(op, kernel, forward, e)) for e in found]
+        outcomes = tuple(_outcome(op, kernel.slot, e, r, limit_s) for e, r in results)
+        return Trial(outcomes, time.perf_counter() - started, notes=_notes(found))
     steps, judged = steps_of(op, kernel, found, forward if kernel.slot == "backward" else None)
     if kernel.slot == "forward" and backward is not None:
         more = [evidence(op, c, "backward", backward) for c in cases]

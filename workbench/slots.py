@@ -87,9 +87,9 @@ def settle(op) -> None:
     # What a compiled caller took from the kernels; an edit of the body alone changes none of it.
     traced: dict = {d: k.makes for d, k in sorted({**savers, **makers}.items())}
     filled = [(key, v.kernel) for key, v in sorted(op.slots.items()) if isinstance(v.kernel, Kernel)]
-    traced = (traced | {key: k.inlined for key, k in filled if k.inlined}) or None
-    if traced != definition.traced:
-        definition.traced = traced
+    traced |= {key: k.inlined for key, k in filled if k.inlined}
+    if (traced or None) != definition.traced:
+        definition.traced = traced or None
         op.changed()
 
 

@@ -130,7 +130,7 @@ def unrun(kernel: object) -> str:
 
 
 def takes(kernel: object) -> str:
-    """What a GPU kernel takes: `38 regs, no spills`, and `interpreted | compiled for sm_90: ...` where it was not run."""
+    """What a GPU kernel takes: `38 regs, no spills`; before it, where it was not run there, `interpreted | ...`."""
     if not isinstance(kernel, Kernel):
         return ""
     taken = resources.summary(kernel.resources)

@@ -48,6 +48,18 @@ def named(plan: Plan, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[
     return values
 
 
+def dtypes(arguments: Sequence[Argument], values: Mapping[str, Any]) -> dict[str, torch.dtype | None]:
+    """The dtypes of tensor arguments, by name; of a list that of its first tensor."""
+    found = {}
+    for a in arguments:
+        if a.is_tensor:
+            found[a.name] = getattr(values.get(a.name), "dtype", None)
+        elif a.is_tensor_list:
+            value = values.get(a.name)
+            found[a.name] = getattr(value[0], "dtype", None) if isinstance(value, (list, tuple)) and value else None
+    return found
+
+
 def call(plan: Plan, function: Callable, values: Mapping[str, Any]) -> list[Any]:
     """Call the launcher; all results in order, as the op gives them. SchemaError where they are not what it gives."""
     given = settled(plan, values) if plan.contiguous else values

@@ -172,7 +172,7 @@ def said(error: BaseException, module: Any, kernel: Any) -> BuildError:
     chain: list[Any] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
-    named = [e for e in chain if hasattr(e, "node") and hasattr(e, "src") and getattr(e.node, "lineno", 0)]
+    named = [e for e in chain if hasattr(e, "node") and hasattr(e, "src") and getattr(e.node, "lineno", None)]
     if not named:
         first = str(error).strip().splitlines() or [""]
         text = f"Triton does not compile {kernel.__name__}: {type(error).__name__}: {first[0]}"

@@ -30,6 +30,7 @@ class Kernel(ABC):
     because: str = ""  # what in the text decided for this tier
     layout = False  # must every call ask for the strides of the outputs?
     defines_itself = False  # does its own library define the op?
+    here = False  # is it tried in this process, by `run_here`?
     forward: Kernel | None = None  # of a backward: whose saved tensors it takes
     registration: Any = None  # the op's, for kernels that are Python functions; set before `install`
     gradient: Gradient | None = None  # how the worker takes the gradient that such a library brings, if it does
@@ -164,6 +165,10 @@ class Kernel(ABC):
     @abstractmethod
     def launch(self) -> Library:
         """What the worker loads to run this kernel."""
+
+    def run_here(self, arguments: Mapping[str, object]) -> list:
+        """Its results on these arguments, by name, in this process."""
+        raise NotImplementedError(f"a {self.tier} kernel runs in the worker")
 
     @abstractmethod
     def install(self, on_miss: Callable[[dict], str | None]) -> None:

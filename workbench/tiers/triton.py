@@ -23,6 +23,7 @@ from ..schema import Schema
 from ..source import Source, code
 from ..trial import triton_library, worker
 from ..trial.triton_library import TritonLibrary, kernel, laying_out, runnable
+from . import triton_run
 from .base import Dtypes, Kernel
 
 
@@ -56,24 +57,24 @@ class TritonKernel(Kernel):
         self._compiled: dict[str, Any] = {}
         self._tried: set[tuple] = set()
         self._on_miss: Callable[[dict], str | None] = lambda dtypes: None
-        self._traced: Callable | None = None
+        self._traced: triton_run.Traced | None = None
 
     # ------------------------------------------------------------ what it takes
 
     def _plan(self) -> triton_call.Plan:
         known = {a.name: a for a in self.declaration.arguments}
-        where = {"line": self.launcher.line, "file": self.source.file}
+        line, file = self.launcher.line, self.source.file
         for p in self.launcher.parameters:
             if p not in known and p in self.launcher.required:
                 near = difflib.get_close_matches(p, known, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"the arguments are {', '.join(known)}"
                 said = f"{self.launcher.name}: the parameter {p!r} binds to no argument; {hint}"
-                raise SchemaError(said, **where)
+                raise SchemaError(said, line=line, file=file)
         wanted = len(self.schema.outputs) + len(self.schema.saves)
         if self.slot == "forward" and self.launcher.results not in (-1, wanted) and wanted != 1:
             names = ", ".join((*self.schema.outputs, *self.schema.saves)) or "nothing"
             said = f"{self.launcher.name} returns {self.launcher.results} results, {self.schema.qualname} gives {names}"
-            raise SchemaError(said, **where)
+            raise SchemaError(said, line=line, file=file)
         return triton_call.Plan(
             self.schema, self.slot, self.declaration.arguments, self.launcher.name,
             tuple(p for p in self.launcher.parameters if p in known), self.left_out, self._reads_no_strides(),
@@ -89,7 +90,7 @@ class TritonKernel(Kernel):
 
         What the kernels are specialised for depends on shapes too, so these are remembered for `build`.
         """
-        found = _dtypes(self.declaration.arguments, arguments)
+        found = triton_call.dtypes(self.declaration.arguments, arguments)
         if len(self._met) < 64:
             self._met.setdefault(_metadata(arguments), dict(arguments))
         return found
@@ -111,8 +112,8 @@ class TritonKernel(Kernel):
         names = [a.name for a in self.schema.tensors]
         if not tuples or len(tuples) != len(returns) or any(len(t) != len(names) for t in tuples):
             return ()
-        none = [all(isinstance(t[i], ast.Constant) and t[i].value is None for t in tuples) for i in range(len(names))]
-        return tuple(n for n, absent in zip(names, none, strict=True) if absent)
+        columns = zip(*tuples, strict=True)
+        return tuple(n for n, column in zip(names, columns, strict=True) if all(map(_is_none, column)))
 
     @property
     def native_schema(self) -> Schema:
@@ -134,7 +135,8 @@ class TritonKernel(Kernel):
             for values in self._met.values():
                 try:
                     given = self._with_saved(values)
-                    seen += triton_launches.launches(module, self.plan.function, {n: given[n] for n in self.plan.takes})
+                    taken = {n: given[n] for n in self.plan.takes}
+                    seen += triton_launches.launches(module, self.plan.function, taken)
                 except WorkbenchError:
                     raise
                 except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
@@ -231,6 +233,10 @@ class TritonKernel(Kernel):
     def launch(self) -> TritonLibrary:
         return TritonLibrary(self.source, self.plan, self._names(), self.trial_device, self.layout)
 
+    def run_here(self, arguments: Mapping[str, object]) -> list:
+        run = runnable(self.source, self.plan, interpreted=self.interpreted)
+        return laying_out(self.plan, run, always=self.layout)(arguments)
+
     def _names(self) -> dict[str, int]:
         """The ops that it stands behind, with how many results each gives."""
         schema = self.native_schema
@@ -243,70 +249,25 @@ class TritonKernel(Kernel):
         if self.unrunnable:
             return
         self.refresh()
-        self._traced = self._traceable()
-        for name, count in self._names().items() if self._traced is not None else ():
-            self.registration.inlined.put(name, self.device, partial(self._traced, count))
+        traced = None if self.interpreted or self.left_out else triton_run.traceable(self.source, self.plan)
+        self._traced = traced
+        if traced is not None:
+            for name, count in self._names().items():
+                self.registration.inlined.put(name, self.device, partial(traced, count))
 
     def refresh(self) -> None:
         if self.unrunnable or self.registration is None:
             return
         run = runnable(self.source, self.plan, interpreted=self.interpreted)
-        settled = laying_out(self.plan, self._on_one_device(run), always=self.layout)
+        if self.device == "cuda":
+            run = triton_run.on_one_device(self.plan, run)
+        settled = laying_out(self.plan, run, always=self.layout)
+        tried = triton_run.tried_first(self.plan, settled, self._tried, self._ask)
         for name, count in self._names().items():
-            function = kernel(self.plan, self._tried_first(settled), count)
-            self.registration.set_kernel(name.partition("::")[2], self.device, function)
+            self.registration.set_kernel(name.partition("::")[2], self.device, kernel(self.plan, tried, count))
 
-    def _tried_first(self, run: Callable[[Mapping], list]) -> Callable[[Mapping], list]:
-        """The function takes any dtype and may be wrong for some: those that were not tried are tried now."""
-        arguments = self.declaration.arguments
-
-        def call(values: Mapping[str, Any]) -> list:
-            dtypes = _dtypes(arguments, values)
-            if tuple(dtypes.items()) not in self._tried:
-                refusal = self._on_miss(dtypes)
-                if refusal:
-                    raise RuntimeError(f"{self.schema.qualname}: {refusal}")
-            return run(values)
-
-        return call
-
-    def _on_one_device(self, run: Callable[[Mapping], list]) -> Callable[[Mapping], list]:
-        """Triton launches on the current device: make it that of the tensors, which must be one."""
-        if self.device == "cpu":
-            return run
-        name = self.schema.qualname
-
-        def call(values: Mapping[str, Any]) -> list:
-            home = None
-            for n, v in values.items():
-                if isinstance(v, torch.Tensor) and v.device != home:
-                    if home is not None:
-                        raise RuntimeError(f"{name}: {n} is on {v.device}, the tensors before it on {home}")
-                    home = v.device
-            if home is None or home.index == torch.cuda.current_device():
-                return run(values)
-            with torch.cuda.device(home):
-                return run(values)
-
-        return call
-
-    def _traceable(self) -> Callable | None:
-        """The launcher for tracers, over kernels that they see; None where the op stays opaque to them."""
-        from ..build import triton_kernels, triton_module
-
-        if self.interpreted or self.left_out:
-            return None
-        try:
-            module = triton_kernels.rebound(triton_module.load(self.source), triton_kernels.traceable)
-        except RuntimeError:  # torch cannot look into an autotuner with hooks of its own
-            return None
-        function = getattr(module, self.plan.function)
-
-        def run(count: int, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-            values = triton_call.named(self.plan, args, keywords)
-            return triton_call.as_returned(triton_call.call(self.plan, function, values)[:count])
-
-        return run
+    def _ask(self, dtypes: dict) -> str | None:
+        return self._on_miss(dtypes)
 
     def remove(self) -> None:
         if self.registration is None or self.unrunnable:
@@ -316,15 +277,8 @@ class TritonKernel(Kernel):
             self.registration.clear_kernel(name.partition("::")[2], self.device)
 
 
-def _dtypes(arguments: Sequence[Any], values: Mapping[str, Any]) -> dict[str, torch.dtype | None]:
-    found = {}
-    for a in arguments:
-        if a.is_tensor:
-            found[a.name] = getattr(values.get(a.name), "dtype", None)
-        elif a.is_tensor_list:
-            value = values.get(a.name)
-            found[a.name] = getattr(value[0], "dtype", None) if isinstance(value, (list, tuple)) and value else None
-    return found
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _metadata(values: Mapping[str, Any]) -> tuple:

@@ -85,7 +85,7 @@ def _type(argument: ast.arg, default: ast.expr | None, value: object) -> str:
     if type(value) in (bool, int, float, str):
         return type(value).__name__
     raise SchemaError(
-        f"{argument.arg}={ast.unparse(default)} does not say its type: annotate it, e.g. '{argument.arg}: float | None'",
+        f"{argument.arg}={ast.unparse(default)} does not say its type: write '{argument.arg}: float | None'",
         line=argument.lineno,
     )
 

@@ -94,8 +94,9 @@ def laying_out(plan: Plan, run: Callable[[Mapping[str, Any]], list], *, always: 
         if not always and all(v.is_contiguous() for v in values.values() if isinstance(v, torch.Tensor)):
             return found
         try:
-            wanted = getattr(torch.ops.wb_layout, name)(*[values[a.name] for a in schema.positional],
-                                                        **{a.name: values[a.name] for a in schema.keyword_only})  # fmt: skip
+            ordered = [values[a.name] for a in schema.positional]
+            keywords = {a.name: values[a.name] for a in schema.keyword_only}
+            wanted = getattr(torch.ops.wb_layout, name)(*ordered, **keywords)
         except RuntimeError:  # an op without a reference, tried for the first time: any strides will do
             return found
         return triton_call.laid_out(found, wanted if isinstance(wanted, (tuple, list)) else [wanted])
