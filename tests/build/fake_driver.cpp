@@ -23,12 +23,12 @@ extern "C" {
 #define API __attribute__((visibility("default")))
 API Record fake_records[1024];
 API int32_t fake_count = 0, fake_devices = 1, fake_launch_code = 0, fake_load_code = 0, fake_init_code = 0, fake_version = 13000;
-API int32_t fake_major = 9, fake_minor = 0, fake_clusters = 1, fake_run = 1;
+API int32_t fake_put = 0, fake_put_code = 0, fake_major = 9, fake_minor = 0, fake_clusters = 1, fake_run = 1;
 API void* fake_stream = nullptr;
 static thread_local void* current = nullptr;
 
 API void fake_reset() {
-  fake_count = fake_launch_code = fake_load_code = fake_init_code = 0;
+  fake_put = fake_put_code = fake_count = fake_launch_code = fake_load_code = fake_init_code = 0;
   fake_devices = fake_clusters = fake_run = 1, fake_version = 13000, fake_major = 9, fake_minor = 0;
   fake_stream = current = nullptr;
 }
@@ -88,6 +88,7 @@ API int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
   *kernel = dlsym(library, name);
   return *kernel ? 0 : 500;
 }
+API int cuKernelGetFunction(void** function, void* kernel) { *function = kernel, ++fake_put; return fake_put_code; }
 API int cuKernelGetAttribute(int* v, int which, void* kernel, int) {
   auto* k = static_cast<FakeKernel*>(kernel);
   *v = which == 0 ? k->max_threads : which == 1 ? k->own_shared : k->registers;

@@ -69,6 +69,33 @@ def test_a_cubin_is_loaded_once_and_gives_its_kernels(fake, cubin):
         library.kernel("kernel_other")
 
 
+def test_a_kernel_is_put_on_a_gpu_that_is_in_use(fake, cubin):
+    put = ctypes.c_int32.in_dll(fake.library, "fake_put")
+    driver.load(cubin).kernel("kernel_copy")
+    assert put.value == 0
+    driver._libraries.clear()
+    fake.current = 0x1000
+    fake.set(put_code=209)
+    with pytest.raises(BuildError, match=r"the kernel was not compiled for a GPU that is here \(sm_90\)"):
+        driver.load(cubin).kernel("kernel_copy")
+    fake.set(put_code=0)
+    for _ in range(2):
+        driver.load(cubin).kernel("kernel_copy")
+    assert put.value == 2
+
+
+def test_the_architecture_of_a_cubin_is_in_its_header_too(tmp_path):
+    from workbench.build import nvrtc
+
+    for arch in ("sm_80", "sm_90", "sm_120"):
+        build = nvrtc.compile('extern "C" __global__ void f(float* x) { *x = 1; }', arch=arch)
+        data = Path(build.path).read_bytes()
+        assert driver.arch_of(data) == driver.arch_of(data.replace(b"sm_", b"xx_")) == arch
+    old = b"\x7fELF\x02\x01\x01\x33\x07".ljust(48, b"\0") + (0x5A055A).to_bytes(4, "little")
+    assert driver.arch_of(old.ljust(64, b"\0")) == "sm_90"
+    assert driver.arch_of(b"text") == ""
+
+
 def test_a_file_that_is_no_cubin_is_a_build_error(fake, tmp_path):
     path = tmp_path / "broken.cubin"
     path.write_bytes(b"not a cubin")

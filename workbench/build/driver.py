@@ -66,9 +66,19 @@ class Library:
             if code == NOT_FOUND:
                 raise BuildError(f"{self.path} has no kernel {symbol}")
             if code:
-                raise BuildError(f"{self.path} cannot be used: {_words(code)}")
+                raise _unloadable(self.path, code)
+            _put_on_the_gpu(self.path, found)
             self._kernels[symbol] = found.value or 0
         return self._kernels[symbol]
+
+
+def _put_on_the_gpu(path: str, kernel: ctypes.c_void_p) -> None:
+    """Load it to the current GPU, if one is in use: the first launch may be under a graph's capture, where none may."""
+    cuda, context, function = _cuda(), ctypes.c_void_p(), ctypes.c_void_p()
+    if cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0 and context.value:
+        code = cuda.cuKernelGetFunction(ctypes.byref(function), kernel)
+        if code:
+            raise _unloadable(path, code)
 
 
 def available() -> bool:
@@ -148,8 +158,13 @@ def load(path: str) -> Library:
 
 def arch_of(cubin: bytes) -> str:
     """What a cubin was compiled for, `sm_90a`; "" where it does not say."""
-    found = re.search(rb"(?<![\w])sm_\d{2,3}[af]?(?![\w])", cubin)
-    return found[0].decode() if found else ""
+    found = re.search(rb"(?<!\w)sm_\d{2,3}[af]?(?!\w)", cubin)
+    if found:
+        return found[0].decode()
+    if len(cubin) < 64 or not cubin.startswith(b"\x7fELF"):
+        return ""
+    flags = int.from_bytes(cubin[48:52], "little")  # of the ELF header; its place moved with the 8th ABI
+    return f"sm_{flags >> 8 & 0xFF if cubin[8] >= 8 else flags & 0xFF}"
 
 
 def _for_a_gpu_here(path: str, data: bytes) -> None:
