@@ -20,7 +20,7 @@ from .resources import Resources
 from .result import Build
 
 HEADER = "wb_host_cuda.h"
-_PRELUDE = '#include "wb_cuda.h"\n'
+PRELUDE = '#include "wb_cuda.h"\n'
 # A stub is found by its name, and one whose template arguments are hidden types would be hidden too.
 _SEEN, _HIDDEN = "#pragma GCC visibility push(default)\n", "#pragma GCC visibility pop\n"
 _OF_NVRTC = re.compile(
@@ -120,7 +120,7 @@ def _halves(
         return Built(host)
     try:
         device = nvrtc.compile(
-            _PRELUDE + device_text.render(), arch=arch, names=tuple(found.values()), flags=of_device, file=source.file,
+            PRELUDE + device_text.render(), arch=arch, names=tuple(found.values()), flags=of_device, file=source.file,
             includes=includes,
         )  # fmt: skip
     except BuildError as error:

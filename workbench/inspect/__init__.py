@@ -12,7 +12,6 @@ import torch
 from ..errors import SchemaError
 from ..inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
 from ..tiers import Kernel
-from ..tiers.raw_cuda import RawCudaKernel
 from ..tiers.triton import TritonKernel
 from ..version import LANGUAGES, Version
 from . import choose, cpp, cuda, triton, units
@@ -48,7 +47,7 @@ def _one(op, version: Version, dtype: torch.dtype | str | None) -> Inspection:
 def _made(op, kernel: Kernel, dtypes: choose.Dtypes) -> dict:
     """The fields that depend on the language, from the module for it."""
     language = kernel.source.language
-    if isinstance(kernel, RawCudaKernel):
+    if language == "cuda":
         return cuda.stages(op, kernel, dtypes)
     if language == "cpp":
         return cpp.stages(units.unit(kernel, dtypes), kernel.source.file)

@@ -16,7 +16,7 @@ from . import sass, tools
 from .geometry import Geometry
 from .occupancy import occupancy, registers_for
 
-LAYOUT = "sass-2"
+LAYOUT = "sass-3"
 LIMIT_S = 60.0
 WIDTHS = (("128", 16), ("64", 8), ("U16", 2), ("S16", 2), ("U8", 1), ("S8", 1))
 MEMORY = {"LDG": "global loads", "STG": "global stores", "LDS": "shared loads", "STS": "shared stores"}
@@ -49,13 +49,10 @@ class Compiled:
 
 def told(kernels: Sequence[Compiled], arch: str) -> dict:
     """Rows, findings and the stage "sass" of some kernels, as fields of an `Inspection`."""
-    number = int(re.sub(r"\D", "", arch))
+    number, alone = int(re.sub(r"\D", "", arch)), len(kernels) == 1
     rows = tuple(row(k, number) for k in kernels)
-    found = [
-        f
-        for made, k in zip(rows, kernels, strict=True)
-        for f in findings(made, number, k.machine, alone=len(kernels) == 1)
-    ]
+    pairs = zip(rows, kernels, strict=True)
+    found = [f for made, k in pairs for f in findings(made, number, k.machine, alone=alone)]
     machine = headed([(k.name, k.machine) for k in kernels], "//")
     stage = Stage("sass", machine, counts(e for k in kernels for e in k.machine))
     return {"target": arch, "rows": rows, "findings": tuple(sorted(found, key=lambda f: not f.bad)), "stages": (stage,)}
@@ -70,16 +67,19 @@ def disassembled(cubin: bytes | str, file: str, ptx: Sequence[tuple[int, ...]] =
     """
     image = Path(cubin).read_bytes() if isinstance(cubin, str) else cubin
     program = tools.find("nvdisasm")
-    key = store.key({"layout": LAYOUT, "image": image, "program": tools.identity(program)})
-    listed = cache.build(key, lambda folder: _listed(program, image, folder))
+    # Where the lines of the PTX are named too, those of the source are not told anew at each instruction.
+    lines = ("-gi", "-gp") if ptx else ("-gi",)
+    key = store.key({"layout": LAYOUT, "image": image, "program": tools.identity(program), "lines": lines})
+    listed = cache.build(key, lambda folder: _listed([program, "-c", *lines, "-ndf"], image, folder))
     return sass.parse(Path(listed.path).read_text("utf-8", errors="replace"), file, ptx)
 
 
-def _listed(program: str, image: bytes, folder: Path) -> Made:
+def _listed(command: Sequence[str], image: bytes, folder: Path) -> Made:
+    """What nvdisasm writes. Without its data flow analysis (-ndf) it takes two thirds of the time for the same text."""
     (folder / "kernel.cubin").write_bytes(image)
-    # Without its data flow analysis (-ndf) it takes two thirds of the time, and writes the same.
-    command = [program, "-c", "-gi", "-gp", "-ndf", str(folder / "kernel.cubin")]
-    done = process.run(command, cwd=str(folder), temporary=str(folder), limit_s=LIMIT_S)
+    done = process.run(
+        [*command, str(folder / "kernel.cubin")], cwd=str(folder), temporary=str(folder), limit_s=LIMIT_S
+    )
     if done.code:
         raise tools.failed("nvdisasm", done.log)
     (folder / "listing.txt").write_text(done.log, encoding="utf-8")
@@ -163,5 +163,5 @@ def _narrow(entries: Sequence[Entry]) -> list[Finding]:
     line, count = Counter(n for n, _ in loads).most_common(1)[0]
     size = max(size for n, size in loads if n == line)
     many = f"all {count} global loads bring" if count == len(loads) else f"{count} global loads bring"
-    return [Finding(line, f"{many} {size} byte{'s' if size > 1 else ''} a thread each; where a thread reads neighbours, "
-                          "a load can bring 16 (`float4`)")]  # fmt: skip
+    each = f"{size} byte{'s' if size > 1 else ''} a thread each"
+    return [Finding(line, f"{many} {each}; where a thread reads neighbours, a load can bring 16 (`float4`)")]

@@ -77,7 +77,8 @@ class HostCudaKernel(OnGpu, HostKernel):
         self.text()  # SchemaError now, on the user's lines, before anything is compiled
 
     @cached_property
-    def _parts(self) -> cuda_split.Halves | cuda_split.Whole:
+    def parts(self) -> cuda_split.Halves | cuda_split.Whole:
+        """The text as two halves, or why it cannot be parted."""
         return cuda_split.split(self.source)
 
     # ------------------------------------------------------------ build
@@ -86,7 +87,7 @@ class HostCudaKernel(OnGpu, HostKernel):
         if self.built is not None:
             return
         self.built = host_cuda.build(
-            self._parts,
+            self.parts,
             self.text,
             self.source,
             arch=self.arch,
