@@ -22,7 +22,10 @@ _REASONS = (
     (re.compile(r"\b(?:texture|surface)\s*<|\bcudaTextureObject_t\b|\btex[123]D\w*"), "textures"),
     (re.compile(r"(?m)^[ \t]*#[ \t]*define\b(?:[^\n]*\\\n)*[^\n]*\b__global__\b"), "a kernel that a macro defines"),
     (re.compile(r"\b__managed__\b"), "__managed__ memory"),
-    (re.compile(r"\bcooperative_groups::this_grid\b|\bcg::this_grid\b|\bcudaLaunchCooperativeKernel\b"), "a cooperative launch"),
+    (
+        re.compile(r"\bcooperative_groups::this_grid\b|\bcg::this_grid\b|\bcudaLaunchCooperativeKernel\b"),
+        "a cooperative launch",
+    ),
 )
 
 

@@ -25,9 +25,13 @@ _DEVICE_HEADERS = re.compile(
     r"<(?:cuda|cuda_\w+|cooperative_groups|cooperative_groups/[\w/]+|cub|cub/[\w/]+|cuda/[\w/]+|nv/target|mma|math_constants|"
     r"sm_\w+|curand\w*|device_\w+|vector_types|vector_functions|driver_types|texture_\w+|cute/\S+|cutlass/\S+)(?:\.h|\.hpp|\.cuh)?>"
 )
-_DEVICE_WORDS = re.compile(r"\bcooperative_groups\b|\bcg::|\bcub::|\bnvcuda\b|\bcuda::|\bwmma\b|\bcurandState\w*|\bcute::|\bcutlass::")
+_DEVICE_WORDS = re.compile(
+    r"\bcooperative_groups\b|\bcg::|\bcub::|\bnvcuda\b|\bcuda::|\bwmma\b|\bcurandState\w*|\bcute::|\bcutlass::"
+)
 _ONLY_NAMES = re.compile(r"<(?:cuda_runtime(?:_api)?|cuda|device_launch_parameters|driver_types|vector_types)\.h>")
-_BOTH_HEADERS = re.compile(r"<(?:c?stdint|c?math|c?float|climits|limits|limits\.h|type_traits|c?stddef|c?assert)(?:\.h)?>")
+_BOTH_HEADERS = re.compile(
+    r"<(?:c?stdint|c?math|c?float|climits|limits|limits\.h|type_traits|c?stddef|c?assert)(?:\.h)?>"
+)
 _INTO = frozenset({"namespace_definition", "declaration_list", "linkage_specification", "preproc_if", "preproc_ifdef",
                    "preproc_else", "preproc_elif", "preproc_elifdef", "translation_unit"})  # fmt: skip
 _TYPES = frozenset({"struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "type_definition",
@@ -113,7 +117,9 @@ class _Splitter:
         """What stands in a holder, one by one; its own braces, names and conditions are its frame."""
         condition = [node.child_by_field_name(n) for n in ("name", "condition")]
         for child in node.named_children:
-            if child in condition or child.type in ("string_literal", "comment") and node.type == "linkage_specification":
+            if child in condition or (
+                child.type in ("string_literal", "comment") and node.type == "linkage_specification"
+            ):
                 continue
             yield child
 
@@ -141,7 +147,11 @@ class _Splitter:
             self.because = "__managed__ memory"
         elif inner.type == "function_definition":
             self.function(node, inner, marks, namespace)
-        elif marks & {"__device__", "__constant__", "__shared__"} and "__host__" not in marks and inner.type not in _TYPES:
+        elif (
+            marks & {"__device__", "__constant__", "__shared__"}
+            and "__host__" not in marks
+            and inner.type not in _TYPES
+        ):
             self.put(node.start_byte, text, self.device)
         elif "__global__" in marks or inner.type in ("preproc_def", "preproc_function_def", "preproc_call", "ERROR"):
             self.put(node.start_byte, text, self.device, self.host)

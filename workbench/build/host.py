@@ -163,9 +163,7 @@ def _results(schema: Schema, function: Function, call: str) -> tuple[str, int]:
     return (f"return wb::results<{', '.join(wanted)}>({call});" if wanted else f"{call};"), len(wanted)
 
 
-def _gradients(
-    schema: Schema, function: Function, call: str, gradients: Sequence[str], room: Room
-) -> tuple[str, int]:
+def _gradients(schema: Schema, function: Function, call: str, gradients: Sequence[str], room: Room) -> tuple[str, int]:
     """The body of a backward's `call`: one gradient for each tensor argument, in order."""
     got = result_types(function)
     if not gradients:

@@ -115,7 +115,9 @@ def _halves(
     unsayable = next((e for e in found.values() if "{lambda" in e or "{unnamed" in e or "'lambda" in e), "")
     if unsayable:
         name = unsayable.partition("<")[0]
-        return _whole(f"{name} with a type that has no name", text, source, arch=arch, flags=flags, includes=includes, key=key)
+        return _whole(
+            f"{name} with a type that has no name", text, source, arch=arch, flags=flags, includes=includes, key=key
+        )
     if not found:
         return Built(host)
     try:
@@ -164,7 +166,11 @@ def _unknown(error: BuildError) -> str:
 
 
 def _declares(text: str, name: str) -> bool:
-    return bool(re.search(rf"[\w>&*]\s+[&*]?{re.escape(name)}\s*[({{=;<]|\b(?:struct|class|using|enum)\s+{re.escape(name)}\b", text))
+    return bool(
+        re.search(
+            rf"[\w>&*]\s+[&*]?{re.escape(name)}\s*[({{=;<]|\b(?:struct|class|using|enum)\s+{re.escape(name)}\b", text
+        )
+    )
 
 
 __all__ = ["Built", "build", "parted"]

@@ -69,13 +69,20 @@ def find(why: str = "") -> Nvcc:
 def _ask(path: str, mtime_ns: int, size: int) -> Nvcc:
     try:
         done = subprocess.run(
-            [path, "--version"], env=settings.compiler_environment(), capture_output=True, text=True, check=False, timeout=30
+            [path, "--version"],
+            env=settings.compiler_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolchainError(f"nvcc ({path}) does not run: {error}. {INSTALL}") from error
     release = re.search(r"release (\d+\.\d+)", done.stdout)
     if done.returncode or not release:
-        raise ToolchainError(f"nvcc ({path}) does not say its version: {(done.stderr or done.stdout).strip()}. {INSTALL}")
+        raise ToolchainError(
+            f"nvcc ({path}) does not say its version: {(done.stderr or done.stdout).strip()}. {INSTALL}"
+        )
     return Nvcc(path, release[1], f"nvcc {release[1]} | {path} {mtime_ns} {size}")
 
 
@@ -185,7 +192,9 @@ class Unit:
             )
         unknown = re.search(r"Unsupported gpu architecture '([^']+)'", log)
         if unknown:
-            return ToolchainError(f"nvcc {self.nvcc.release} does not compile for {self.arch}: set WORKBENCH_ARCH to another")
+            return ToolchainError(
+                f"nvcc {self.nvcc.release} does not compile for {self.arch}: set WORKBENCH_ARCH to another"
+            )
         error = diagnostics.error(said, log, otherwise=f"nvcc failed with exit status {done.code}")
         return store.Passing(error) if cpp.MAY_PASS.search(log) else error
 
@@ -194,8 +203,24 @@ def _spoken(word: str) -> tuple[str, ...]:
     """A flag as nvcc takes it: what is the C++ compiler's goes through -Xcompiler."""
     if flags.links(word):
         return (f"-Xlinker={word.removeprefix('-Wl,')}",) if word.startswith("-Wl,") else (word,)
-    own = ("-I", "-D", "-U", "-std=", "-g", "-G", "-X", "--", "-lineinfo", "-use_fast_math", "-maxrregcount", "-O", "-t")
-    host = word.startswith(("-fopenmp", "-march", "-mtune", "-m", "-f", "-W", "-pthread")) and not word.startswith("-maxrreg")
+    own = (
+        "-I",
+        "-D",
+        "-U",
+        "-std=",
+        "-g",
+        "-G",
+        "-X",
+        "--",
+        "-lineinfo",
+        "-use_fast_math",
+        "-maxrregcount",
+        "-O",
+        "-t",
+    )
+    host = word.startswith(("-fopenmp", "-march", "-mtune", "-m", "-f", "-W", "-pthread")) and not word.startswith(
+        "-maxrreg"
+    )
     return (f"-Xcompiler={word}",) if host or (word.startswith("-") and not word.startswith(own)) else (word,)
 
 

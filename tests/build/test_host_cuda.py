@@ -1,0 +1,159 @@
+"""Both halves of CUDA cells on Tensor, and nvcc's whole ones: compiled here for sm_90, with no GPU."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from torch import Tensor
+
+import workbench as wb
+from tests.tiers.test_host_cuda import SCALE
+from workbench import gpu, settings, tiers
+from workbench.build import headers, nvcc, nvrtc
+from workbench.errors import BuildError, ToolchainError
+from workbench.source import Source
+from workbench.toolchain import compiler
+
+pytest.importorskip("cuda.bindings")
+has_nvcc = pytest.mark.skipif(
+    not shutil.which("nvcc", path=f"{settings.programs()}:/usr/local/cuda/bin"), reason="there is no nvcc here"
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def header():
+    headers.make(compiler(), "host-cuda", "wb_host_cuda.h", ())
+
+
+@pytest.fixture
+def scale(namespace):
+    @wb.op(f"{namespace}::scale")
+    def scale(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    return scale
+
+
+def built(op, text: str, slot: str = "forward", **options):
+    kernel = tiers.kernel(Source(text, "cuda", "cell [3]", 2), op.schema, slot, **options)
+    kernel.build([])
+    return kernel
+
+
+def test_both_halves_compile_without_a_gpu(scale):
+    kernel = built(scale, SCALE)
+    assert kernel.built.because == ""
+    assert [r.kernel for r in kernel.resources] == ["times<double, 8>", "times<float, 8>"]
+    assert all(r.registers > 0 for r in kernel.resources)
+    assert kernel.compiled_for == gpu.target().arch
+    assert kernel.unrunnable == ("" if gpu.present() else "no GPU here")
+
+
+def test_an_error_of_the_device_half_is_on_its_line(scale):
+    with pytest.raises(BuildError) as caught:
+        built(scale, SCALE.replace("if (i < n) out[i]", "if (i < n) oud[i]"))
+    assert (caught.value.file, caught.value.line) == ("cell [3]", 4)
+    assert "oud" in caught.value.message
+
+
+def test_a_function_of_the_host_in_a_kernel(scale):
+    text = "static int twice(int n) { return 2 * n; }\n" + SCALE.replace("if (i < n)", "if (i < twice(n))")
+    with pytest.raises(BuildError, match="twice is host code: mark it `__host__ __device__`"):
+        built(scale, text)
+
+
+def test_a_header_of_the_users_is_read_into_both_halves(scale, tmp_path):
+    (tmp_path / "more.cuh").write_text(
+        "#pragma once\n__device__ float more(float x) { return x + 1; }\nconstexpr int MORE = 8;\n"
+        "__global__ void idle() {}\ninline int of_host(int n) { return n + MORE; }\n"
+    )
+    text = '#include "more.cuh"\n' + SCALE.replace("float(x[i]) * k", "more(float(x[i])) * k").replace(
+        "(n + 7) / 8", "of_host(n) / MORE"
+    )
+    kernel = tiers.kernel(Source(text, "cuda", "cell [3]", 2, str(tmp_path)), scale.schema, "forward")
+    kernel.build([])
+    assert len(kernel.built.device.names) == 3
+    assert str(tmp_path / "more.cuh") in kernel.headers
+
+
+def test_nvrtc_is_not_asked_twice(scale, monkeypatch):
+    built(scale, SCALE)
+    monkeypatch.setattr(nvrtc.Unit, "make", lambda *_: pytest.fail("the cubin is in the store"))
+    assert built(scale, SCALE).cached
+
+
+# ---------------------------------------------------------------- nvcc
+
+SORT = """\
+#include <thrust/device_ptr.h>
+#include <thrust/sort.h>
+#include <thrust/execution_policy.h>
+__global__ void times(const float* x, float* out, float k, int n) { int i = threadIdx.x; if (i < n) out[i] = x[i] * k; }
+Tensor scale(const Tensor& x, float k) {
+  Tensor out = torch::stable::empty_like(x);
+  times<<<1, x.numel(), 0, wb::current_stream()>>>(x.const_data_ptr<float>(), out.mutable_data_ptr<float>(), k, x.numel());
+  thrust::device_ptr<float> first(out.mutable_data_ptr<float>());
+  thrust::sort(thrust::cuda::par.on(wb::current_stream()), first, first + x.numel());
+  return out;
+}
+"""
+FREE = SCALE.replace("const dim3 grid", "size_t free, total;\n  cudaMemGetInfo(&free, &total);\n  const dim3 grid")
+
+
+@has_nvcc
+def test_nvcc_compiles_what_cannot_be_parted(scale):
+    kernel = built(scale, FREE)
+    assert kernel.built.because == "cudaMemGetInfo"
+    assert kernel.built.device is None
+    assert kernel.built.host.tier == "nvcc"
+    assert {r.kernel for r in kernel.resources} == {"times<float, 8>", "times<double, 8>"}
+    assert all(r.registers > 0 for r in kernel.resources)
+    assert kernel.because.endswith("; nvcc: cudaMemGetInfo")
+    assert [d.message for d in kernel.diagnostics] == [
+        "nvcc compiled the whole cell, for cudaMemGetInfo: without it an edit takes a second"
+    ]
+    assert built(scale, "// another comment\n" + FREE).built.host.cached is False
+    assert built(scale, FREE).cached
+
+
+@has_nvcc
+def test_nvccs_errors_are_on_the_users_lines(scale):
+    with pytest.raises(BuildError) as caught:
+        built(scale, FREE.replace("if (i < n) out[i]", "if (i < n) oud[i]"))
+    assert (caught.value.file, caught.value.line) == ("cell [3]", 4)
+    assert 'identifier "oud" is undefined' in caught.value.message
+
+
+@has_nvcc
+@pytest.mark.slow
+def test_thrust_is_nvccs(scale):
+    kernel = built(scale, SORT)
+    assert kernel.built.because == "thrust::device_ptr"
+    assert "times" in {r.kernel for r in kernel.resources}
+
+
+@has_nvcc
+@pytest.mark.slow
+def test_a_name_that_host_and_device_code_share_where_a_half_cannot_have_it(scale):
+    text = """\
+#include <cooperative_groups.h>
+struct Shape { using block = cooperative_groups::thread_block; static constexpr int size = 8; };
+""" + SCALE.replace("(n + 7) / 8", "(n + 7) / Shape::size").replace("if (i < n)", "if (i < n && Shape::size)")
+    kernel = built(scale, text)
+    assert kernel.built.because == "Shape, which host and device code share"
+
+
+def test_without_nvcc_the_error_says_what_asked_for_it(scale, monkeypatch):
+    monkeypatch.setattr(nvcc.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(
+        ToolchainError, match="cudaMemGetInfo needs nvcc, and there is none: neither CUDA_HOME nor PATH"
+    ):
+        built(scale, FREE)
+
+
+@has_nvcc
+def test_an_arch_that_nvcc_does_not_know(scale, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_ARCH", "sm_35")
+    with pytest.raises(ToolchainError, match="does not compile for sm_35: set WORKBENCH_ARCH"):
+        built(scale, FREE)
