@@ -80,6 +80,13 @@ def mutated(block: Block, byte: int) -> str:
 def _memory(found: Fault, blocks: tuple[Block, ...]) -> tuple[str, str]:
     does = {True: "writes", False: "reads", None: "reads or writes"}[found.write]
     for block in reversed(blocks):
+        if block.device:
+            if block.pages <= found.address < block.pages + block.room.mapped:
+                return "crash", (
+                    f"stopped by {found.name}: code on the CPU {does} through the pointer of {_named(block)}, "
+                    "which is memory of the GPU; use it in a kernel"
+                )
+            continue
         if block.start <= found.address < block.end and not block.writable:
             return "mutation", mutated(block, found.address - block.start)
         if block.end <= found.address < block.pages + block.room.mapped + guard.GUARD:

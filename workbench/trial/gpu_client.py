@@ -7,12 +7,14 @@ import os
 import threading
 import time
 
+import torch
+
 from ..errors import ToolchainError
 from .answer import answer
 from .client import order_of, same_for_all
 from .gpu_process import Process, Starter, spent
 from .protocol import Answer, Job
-from .wire import Reply
+from .wire import Order, Reply
 
 
 class GpuWorker:
@@ -93,18 +95,14 @@ class GpuWorker:
                 self._dying = [p for p in self._dying if not p.bury()]
 
     @staticmethod
-    def _ask(process: Process, order, limit_s: float) -> Reply | None:
+    def _ask(process: Process, order: Order, limit_s: float) -> Reply | None:
         try:
             return process.ask(order, limit_s)
         except (ConnectionError, TimeoutError, EOFError):
             return None
 
     def _device(self) -> str:
-        if self.device != "cuda":
-            return self.device
-        import torch
-
-        return f"cuda:{torch.cuda.current_device() if torch.cuda.is_initialized() else 0}"
+        return device_now() if self.device == "cuda" else self.device
 
     def _start(self) -> Process:
         if self._starter is None:
@@ -148,6 +146,15 @@ class GpuWorker:
             if process is not None:
                 process.close(ours=False)
         self._begin()
+
+
+def device_now() -> str:
+    """The device on which this process works now, without making a context on it.
+
+    >>> device_now()
+    'cuda:0'
+    """
+    return f"cuda:{torch.cuda.current_device() if torch.cuda.is_initialized() else 0}"
 
 
 _default: GpuWorker | None = None

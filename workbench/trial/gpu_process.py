@@ -30,12 +30,12 @@ class Process:
     >>> process.wait()
     >>> process.ask(order, limit_s=10)
 
-    `prefix` is a program that starts it (and `bare` then leaves the guarding to that one), `extra` what is added to
-    its environment.
+    `prefix` is a program that starts it and writes into `log`: the guarding is then left to that one. `extra` is added
+    to the environment.
     """
 
     def __init__(
-        self, device: str, *, prefix: Sequence[str] = (), bare: bool = False, extra: Mapping[str, str] | None = None
+        self, device: str, *, prefix: Sequence[str] = (), log: str = "", extra: Mapping[str, str] | None = None
     ) -> None:
         self.errors = MemoryFile()
         frames, output, record = os.pipe(), os.pipe(), os.pipe()
@@ -43,7 +43,7 @@ class Process:
         for fd in (self.frames, self.output, self.record):
             os.set_blocking(fd, False)
         far = [frames[1], output[1], record[1]]
-        arguments = [device, *(["bare"] if bare else [])]
+        arguments = [device, *([log] if log else [])]
         try:
             if prefix:
                 self._start_behind(prefix, arguments, extra or {})

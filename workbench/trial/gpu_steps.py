@@ -5,6 +5,8 @@ Other than a forked child this process lives on: what a job leaves behind is tak
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -20,6 +22,7 @@ from .steps import Trial, said
 from .wire import Order
 
 OWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
+LOOK_S, SAME_LOOKS = 0.02, 3  # at a tool's log
 MOST_BYTES, LARGE = 1 << 30, 64 << 20  # of what code allocates by itself: guarded in all, and in one piece
 
 
@@ -28,7 +31,8 @@ class GpuTrial(Trial):
 
     memory: Memory
 
-    def __init__(self, order: Order, frames: int, output: int, memory: Memory) -> None:
+    def __init__(self, order: Order, frames: int, output: int, memory: Memory, log: str = "") -> None:
+        self.log = log  # what a tool writes that watches this process
         super().__init__(order, frames, output, memory)
         self.wanted: set[tuple[int, int]] = set()  # results that later steps take
         self.before = _ops()
@@ -41,6 +45,8 @@ class GpuTrial(Trial):
 
     def take(self, number: int, step: Any) -> None:
         super().take(number, step)
+        if self.log:
+            self.tell("log", number, _settled_size(self.log))
         if not self.broken:
             self.release(number)
 
@@ -158,6 +164,16 @@ def take_back(kept: object) -> str:
     except Exception as error:
         return said(error)
     return ""
+
+
+def _settled_size(path: str) -> int:
+    """The size of a file that another process writes, once it has been the same for a while."""
+    size, looks = -1, 0
+    while looks < SAME_LOOKS:
+        time.sleep(LOOK_S)
+        now = os.stat(path).st_size if os.path.exists(path) else 0
+        size, looks = now, looks + 1 if now == size else 0
+    return size
 
 
 def _ops() -> set[str]:

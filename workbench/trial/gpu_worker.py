@@ -1,6 +1,6 @@
 """The process of the GPU trial: torch and a CUDA context of its own, which live from job to job.
 
-Started by `gpu_client` as `python -m workbench.trial.gpu_worker CONTROL PARENT DEVICE [bare]`; a context takes
+Started by `gpu_client` as `python -m workbench.trial.gpu_worker CONTROL PARENT DEVICE [LOG]`; a context takes
 seconds, so that no job gets a process of its own. One whose context is lost says so and is replaced.
 """
 
@@ -29,8 +29,12 @@ KEPT_BYTES = 256 << 20  # what torch may keep of a device's memory between jobs
 MOST_JOBS = 2000  # then what loaded modules leave behind is got rid of
 
 
-def main(control: socket.socket, parent: int, device: str, *, bare: bool = False) -> NoReturn:
-    """Take jobs until the notebook is gone; a `bare` process takes one, without guards of its own, and exits."""
+def main(control: socket.socket, parent: int, device: str, log: str = "") -> NoReturn:
+    """Take jobs until the notebook is gone.
+
+    With a `log`, which a tool that watches this process writes: take one, without guards of its own, and exit.
+    """
+    bare = bool(log)
     if parent:
         child.die_with(parent)
     _, (frames, output, record), _ = receive(control)
@@ -52,7 +56,7 @@ def main(control: socket.socket, parent: int, device: str, *, bare: bool = False
         order: Order = unpack(data, [MemoryFile(fd) for fd in fds])
         if order.device not in memories:
             memories[order.device] = _ready(order.device, bare)
-        take(order, frames, output, memories[order.device], last=bare or count == MOST_JOBS - 1)
+        take(order, frames, output, memories[order.device], log=log, last=bare or count == MOST_JOBS - 1)
         del order
         _tidy()
         if bare:
@@ -66,13 +70,13 @@ def _leave(code: int, orderly: bool) -> NoReturn:
     os._exit(code)
 
 
-def take(order: Order, frames: int, output: int, memory: Memory, *, last: bool = False) -> None:
+def take(order: Order, frames: int, output: int, memory: Memory, *, log: str = "", last: bool = False) -> None:
     """One job, and a word at its end whether this process can take another one."""
     child.settle(order)
     if memory.device != "cpu":
         torch.cuda.set_device(memory.device)
     modules = dict(sys.modules)
-    trial = GpuTrial(order, frames, output, memory)
+    trial = GpuTrial(order, frames, output, memory, log)
     trial.run()
     if trial.broken:
         spent = "its context is lost"
@@ -148,4 +152,4 @@ def _control(said: str) -> socket.socket:
 
 if __name__ == "__main__":
     _preload()
-    main(_control(sys.argv[1]), int(sys.argv[2]), sys.argv[3], bare="bare" in sys.argv[4:])
+    main(_control(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
