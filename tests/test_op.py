@@ -280,7 +280,7 @@ def test_kernel_on_a_device(rms):
 
 
 def test_a_kernel_on_an_unknown_device(rms):
-    with pytest.raises(RuntimeError, match="toaster"):
+    with pytest.raises(SchemaError, match="one device, 'cpu' or 'cuda'; got 'toaster'"):
         rms.kernel("toaster")(lambda x, w, eps=1e-6: x)
     assert dict(rms.slots) == {}
 

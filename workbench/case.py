@@ -129,7 +129,7 @@ def make(
 
     Raises SchemaError, with the generator's line, for a generator that raises or yields what the op does not take.
     """
-    dtypes = (dtypes,) if isinstance(dtypes, torch.dtype) else tuple(dtypes)
+    dtypes = (dtypes,) if isinstance(dtypes, (torch.dtype, str)) else tuple(dtypes or ())
     if not dtypes:
         raise SchemaError(f"{schema.qualname}: cases(dtypes=()) leaves nothing to make tensors in")
     for d in dtypes:

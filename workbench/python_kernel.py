@@ -54,7 +54,10 @@ class PythonKernel:
 
 def install(op, function: Callable, device: str) -> Callable:
     """`@op.kernel("cpu")`: judged on the op's cases in this process (it is Python), then installed."""
-    device = str(torch.device(device).type)
+    try:
+        device = str(torch.device(device).type)
+    except (TypeError, RuntimeError):
+        raise SchemaError(f"{op.qualname}: kernel(device) is for one device, 'cpu' or 'cuda'; got {device!r}") from None
     title = (function.__doc__ or "").strip().split("\n")[0]
     kernel = PythonKernel(function, device)
     version = Version(op.next_number(), "forward", device, "python", "", None, title, kernel=kernel)

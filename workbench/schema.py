@@ -247,8 +247,13 @@ def named(what: str, names: str | typing.Iterable[str], known: tuple[str, ...], 
     return checked
 
 
-def _names(names: str | typing.Iterable[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _names(names: str | typing.Iterable[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    found = (names,) if isinstance(names, str) or not isinstance(names, typing.Iterable) else tuple(names)
+    if not all(isinstance(n, str) for n in found):
+        raise SchemaError(f"mutates, returns and saves take a name or names, as strings; got {names!r}")
+    return found
 
 
 def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
