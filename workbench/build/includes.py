@@ -37,7 +37,7 @@ def _walk(text: str, quoted: Sequence[str], angled: Sequence[str]) -> Iterator[t
     seen: set[str] = set()
     waiting = [(name, form, "") for name, form in _included(text)]
     while waiting:
-        name, form, beside = waiting.pop()
+        name, form, beside = waiting.pop(0)
         places = [beside, *quoted, *angled] if form == "quoted" else list(angled)
         for folder in places:
             path = os.path.normpath(os.path.join(folder, name)) if folder or os.path.isabs(name) else ""
