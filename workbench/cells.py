@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 import torch
 
@@ -150,7 +151,10 @@ def run(
         if op is not None and op.registration.foreign:
             raise SchemaError(f"{qualname} is defined by a TORCH_LIBRARY block, and so are its kernels: edit that cell")
         if file:
-            files.write(files.place(file, text.path), text.text, target if isinstance(target, str) else qualname)
+            place = files.place(file, text.path)
+            if text.language == "triton" and files.language(Path(place)) != "triton":
+                raise SchemaError(f"--file {file}: a Triton file ends in {' or '.join(files.TRITON)}")
+            files.write(place, text.text, target if isinstance(target, str) else qualname)
         names = _case_names(cases)
         with install.keeping(op, slot, LANGUAGE_DEVICES[text.language]):
             made = _new(text, qualname, slot, entry) if op is None else _reborn(op, text, slot, entry)

@@ -14,6 +14,8 @@ from .source import Source
 
 LANGUAGES = {".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".cu": "cuda"}
 SOURCES = {**LANGUAGES, ".c": "cpp"}  # of an extension
+TRITON = ("_triton.py", "_triton.backward.py")  # how a Triton file's name ends: NAME_triton.py
+KINDS = (*LANGUAGES, *TRITON)
 
 _built: dict[str, tuple[str, str]] = {}  # by real path: the target and the digest of the text last built of it
 
@@ -37,13 +39,27 @@ def read(file: str | Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def language(file: Path, languages: Mapping[str, str] = LANGUAGES) -> str:
+    """What a file's name says that it is written in; "" for one that is no kernel, such as op.py.
+
+    >>> language(Path("rmsnorm_triton.backward.py"))
+    'triton'
+    """
+    if file.name.endswith(TRITON) and languages is LANGUAGES:
+        return "triton"
+    return languages.get(file.suffix, "")
+
+
 def source(file: Path, languages: Mapping[str, str] = LANGUAGES) -> Source:
-    """A C++ file as a source; its quoted includes are looked up beside it."""
-    if file.suffix not in languages:
-        what, also = ("kernel file", " or .py") if languages is LANGUAGES else ("source", "")
-        ends = f"a {what} ends in {', '.join(languages)}{also}"
+    """A kernel file as a source; its quoted includes, and what a Triton file imports, are looked up beside it."""
+    spoken = language(file, languages)
+    if not spoken:
+        kernel = languages is LANGUAGES
+        ends = (
+            f"a kernel file ends in {', '.join(KINDS)} or .py" if kernel else f"a source ends in {', '.join(languages)}"
+        )
         raise SchemaError(f"{file}: {ends}, got {file.suffix or 'no suffix'!r}")
-    return Source(read(file), languages[file.suffix], shown(file), 1, str(file.parent.resolve()))
+    return Source(read(file), spoken, shown(file), 1, str(file.parent.resolve()))
 
 
 def shown(file: str | Path) -> str:
@@ -55,7 +71,10 @@ def shown(file: str | Path) -> str:
 def target(file: Path) -> str:
     """The slot that a file's name says, or the cell that wrote it: `rmsnorm.backward.cpp` -> `rmsnorm.backward`."""
     told = _built.get(os.path.realpath(file))
-    return told[0] if told else file.name[: -len(file.suffix)] if file.suffix else file.name
+    if told:
+        return told[0]
+    name = file.name.removesuffix(file.suffix)
+    return name.replace("_triton", "", 1) if language(file) == "triton" and name != "_triton" else name
 
 
 def place(file: str, folder: str) -> str:
@@ -130,6 +149,6 @@ def as_cell(file: Path, given: str = "", *, alone: bool = False) -> str:
 
     told = "" if alone else target(file)
     words = [*([told] if told else []), "--file", given or str(file)]
-    magic = f"%%cpp {shlex.join(words)}"
-    text = source(file).text
-    return f"{magic}\n{text.removesuffix(chr(10))}"
+    text = source(file)
+    magic = f"%%{text.language} {shlex.join(words)}"
+    return f"{magic}\n{text.text.removesuffix(chr(10))}"

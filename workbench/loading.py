@@ -18,7 +18,6 @@ from . import adopt, blocks, cells, define, files
 from .adopted_ops import Ops
 from .build import extension
 from .errors import SchemaError
-from .files import LANGUAGES
 from .op import Op
 from .source import Source
 from .turn import turn
@@ -69,7 +68,9 @@ def load_files(paths: Iterable[Path]) -> list[Op]:
     found: dict[str, Op] = {}
     with turn:
         for file in paths:
-            ops = _run(file) if file.suffix == ".py" else _build(file, list(found.values()))
+            ops = (
+                _run(file) if file.suffix == ".py" and not files.language(file) else _build(file, list(found.values()))
+            )
             found |= {op.qualname: op for op in ops}
     return list(found.values())
 
@@ -131,13 +132,13 @@ _recipes: dict[Path, Recipe] = {}
 
 def files_of(folder: Path) -> list[Path]:
     """What a folder holds, in the order in which it must run: op.py, forwards, backwards."""
-    kernels = [f for f in sorted(folder.iterdir()) if f.suffix in LANGUAGES and f.is_file()]
+    kernels = [f for f in sorted(folder.iterdir()) if files.language(f) and f.is_file()]
     kernels.sort(key=lambda f: (files.target(f).endswith(".backward"), f.name))
     first = folder / "op.py"
     if not first.exists() and not kernels:
-        inner = sorted({str(f.parent) for f in folder.glob("*/*") if f.name == "op.py" or f.suffix in LANGUAGES})
+        inner = sorted({str(f.parent) for f in folder.glob("*/*") if f.name == "op.py" or files.language(f)})
         also = f"; load one of the folders in it: {', '.join(inner[:6])}" if inner else ""
-        raise SchemaError(f"{folder} holds no op.py and no kernel ({', '.join(LANGUAGES)}){also}")
+        raise SchemaError(f"{folder} holds no op.py and no kernel ({', '.join(files.KINDS)}){also}")
     return [*([first] if first.exists() else []), *kernels]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import examine, pullback, slots, verdict
+from . import examine, gpu, pullback, slots, verdict
 from .errors import SchemaError, TrialError
 from .version import Version
 
@@ -23,6 +23,11 @@ class PythonKernel:
     def __init__(self, function: Callable, device: str) -> None:
         self.function, self.device = function, device
         self.op: Any = None
+
+    @property
+    def unrunnable(self) -> str:
+        """Why it cannot be run on this machine; "" where it can."""
+        return "no GPU here" if self.device == "cuda" and not gpu.present() else ""
 
     def install(self, op) -> None:
         self.op, schema = op, op.schema

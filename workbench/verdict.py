@@ -124,9 +124,10 @@ def _hint(op, version: Version) -> str:
 
 def unrun(kernel: object) -> str:
     """`compiled for sm_90, not run: no GPU here`; "" for a kernel that this machine can run."""
-    if not isinstance(kernel, Kernel) or not kernel.unrunnable or kernel.interpreted:
+    why, arch = getattr(kernel, "unrunnable", ""), getattr(kernel, "compiled_for", "")
+    if not why or getattr(kernel, "interpreted", False):
         return ""
-    return f"compiled for {kernel.compiled_for}, not run: {kernel.unrunnable}"
+    return (f"compiled for {arch}, " if arch else "") + f"not run: {why}"
 
 
 def takes(kernel: object) -> str:

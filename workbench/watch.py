@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from . import cells, files, loading
-from .build import flags, includes
+from .build import flags, includes, triton_beside
 from .errors import SchemaError, WorkbenchError
 from .report import Line, Watched
 from .source import directives_of
@@ -189,11 +189,13 @@ def stats(paths: Iterable[Path]) -> State:
 def _headers(file: Path, recipe: loading.Recipe | None) -> tuple[Path, ...]:
     """The user's headers that a file includes."""
     try:
-        text = files.source(file, files.SOURCES)
+        text = files.source(file) if files.language(file) == "triton" else files.source(file, files.SOURCES)
     except SchemaError:  # op.py, or not to be read just now
         return ()
     if recipe:
         return tuple(map(Path, recipe.headers(text)))
+    if text.language == "triton":
+        return tuple(map(Path, triton_beside.beside(text)))
     words = [w for _, said in directives_of(text) if said.startswith("flags ") for w in shlex.split(said[6:])]
     return tuple(map(Path, includes.digests(text.text, [text.path], flags.folders(words))))
 

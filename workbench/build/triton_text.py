@@ -46,7 +46,8 @@ def offered() -> Mapping[str, object]:
 class Launcher:
     """The Python function that launches: its name, line, parameters in order and how many results it returns.
 
-    `results` is 0 where it returns nothing, -1 where its text does not tell.
+    `results` is 0 where it returns nothing, -1 where its text does not tell. `absent` marks those results that every
+    `return` writes as None; () where a return is no tuple.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Launcher:
     parameters: tuple[str, ...]
     required: tuple[str, ...]
     results: int
+    absent: tuple[bool, ...]
     node: ast.FunctionDef
 
 
@@ -109,7 +111,8 @@ def launcher(source: Source, name: str) -> Launcher:
     optional += [n for n, d in zip(keyword, a.kw_defaults, strict=True) if d is not None]
     parameters = (*positional, *keyword)
     required = tuple(p for p in parameters if p not in optional)
-    return Launcher(name, node.lineno, parameters, required, _results(node), node)
+    returned = _returned(node)
+    return Launcher(name, node.lineno, parameters, required, _results(returned), _absent(returned), node)
 
 
 def is_kernel(node: ast.FunctionDef) -> bool:
@@ -121,20 +124,35 @@ def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
     return [n for n in tree.body if isinstance(n, ast.FunctionDef)]
 
 
-def _results(function: ast.FunctionDef) -> int:
-    """How many results its return statements give; -1 where they differ or do not tell."""
-    counts = set()
+def _returned(function: ast.FunctionDef) -> list[ast.expr | None]:
+    """What its own return statements give."""
+    found = []
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
             continue
         if isinstance(node, ast.Return):
-            value = node.value
-            nothing = value is None or (isinstance(value, ast.Constant) and value.value is None)
-            counts.add(0 if nothing else len(value.elts) if isinstance(value, ast.Tuple) else 1)
+            found.append(node.value)
         waiting.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _results(returned: list[ast.expr | None]) -> int:
+    """How many results there are; -1 where the statements differ."""
+    counts = {0 if _is_none(v) else len(v.elts) if isinstance(v, ast.Tuple) else 1 for v in returned}
     return counts.pop() if len(counts) == 1 else -1 if counts else 0
+
+
+def _absent(returned: list[ast.expr | None]) -> tuple[bool, ...]:
+    rows = [v.elts for v in returned if isinstance(v, ast.Tuple)]
+    if not rows or len(rows) != len(returned) or len({len(r) for r in rows}) > 1:
+        return ()
+    return tuple(all(map(_is_none, column)) for column in zip(*rows, strict=True))
+
+
+def _is_none(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)
 
 
 # ---------------------------------------------------------------- imports

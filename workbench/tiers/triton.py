@@ -6,7 +6,6 @@ same, and it is tried by Triton's interpreter on tensors of the CPU (`interprete
 
 from __future__ import annotations
 
-import ast
 import difflib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -107,13 +106,8 @@ class TritonKernel(Kernel):
         """The arguments for which every `return` of the backward writes None."""
         if self.slot != "backward":
             return ()
-        returns = [n.value for n in ast.walk(self.launcher.node) if isinstance(n, ast.Return)]
-        tuples = [r.elts for r in returns if isinstance(r, ast.Tuple)]
-        names = [a.name for a in self.schema.tensors]
-        if not tuples or len(tuples) != len(returns) or any(len(t) != len(names) for t in tuples):
-            return ()
-        columns = zip(*tuples, strict=True)
-        return tuple(n for n, column in zip(names, columns, strict=True) if all(map(_is_none, column)))
+        names, absent = [a.name for a in self.schema.tensors], self.launcher.absent
+        return tuple(n for n, none in zip(names, absent, strict=True) if none) if len(absent) == len(names) else ()
 
     @property
     def native_schema(self) -> Schema:
@@ -154,7 +148,7 @@ class TritonKernel(Kernel):
         return found
 
     def compiled(self) -> list[Any]:
-        """Each specialisation that was compiled, as a `build.triton_compile.Compiled`: name, asm, resources, signature."""
+        """Each specialisation that was compiled: `build.triton_compile.Compiled`s (name, asm, resources, signature)."""
         return list(self._compiled.values())
 
     @property
@@ -275,10 +269,6 @@ class TritonKernel(Kernel):
         for name in self._names():
             self.registration.inlined.drop(name, self.device)
             self.registration.clear_kernel(name.partition("::")[2], self.device)
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _metadata(values: Mapping[str, Any]) -> tuple:
