@@ -230,6 +230,22 @@ def test_processes_that_were_killed_are_replaced_without_a_word(stand, x):
     right(stand, x)
 
 
+@pytest.mark.parametrize("way", ["behind", "before", "input", "null", "abort", "loop"])
+def test_a_real_launcher_is_tried_and_taken_back(stand, x, way):
+    """With C++ in place of CUDA: its hook for memory, its registration, its faults."""
+    from tests.trial.test_launchers import WAYS, assert_right, scaled
+
+    body, status, detail = WAYS[way]
+    assert_right(stand, x)
+    pid = stand.pid
+    result = scaled(stand, body, x, limit_s=0.5 if status == "hang" else 20).results[0]
+    assert (result.status, result.case) == (status, "case 0"), result
+    assert detail in result.detail
+    assert (stand.pid == pid) is (status in {"overrun", "mutation"})
+    assert_right(stand, x)
+    assert_right(stand, x.t().contiguous())
+
+
 # ---------------------------------------------------------------- what a job leaves
 
 

@@ -136,9 +136,16 @@ def _end_with(control: socket.socket, parent: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _preload() -> None:
-    for name in ("torch.library", "torch.utils._python_dispatch", "workbench.build.native", "workbench.directives"):
-        importlib.import_module(name)
+def _preload(device: str) -> None:
+    """Import what jobs need; Triton where it is installed and there is a GPU for it."""
+    names = ["workbench.build.native", "workbench.directives"]
+    names += ["workbench.trial.triton_library", "triton"] if device != "cpu" else []
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            if name != "triton":
+                raise
 
 
 def _control(said: str) -> socket.socket:
@@ -151,5 +158,5 @@ def _control(said: str) -> socket.socket:
 
 
 if __name__ == "__main__":
-    _preload()
+    _preload(sys.argv[3])
     main(_control(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
