@@ -12,7 +12,7 @@ from tests import live
 
 FOLDER = Path(__file__).parents[1] / "kernels"
 SLOTS = {
-    "rmsnorm": {("forward", "cpu"), ("backward", "cpu")},
+    "rmsnorm": {("forward", "cpu"), ("backward", "cpu"), ("forward", "cuda"), ("backward", "cuda")},
     "smooth_relu": {("forward", "cpu"), ("backward", "cpu")},
     "topk_with_idx": {("forward", "cpu")},
     "add_inplace_": {("forward", "cpu")},
@@ -49,7 +49,9 @@ def near(got: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> bool:
 def test_it_fills_its_slots_and_agrees(kernels, name):
     op = kernels[name]
     assert op.qualname == f"lab::{name}" and set(op.slots) == SLOTS[name]
-    for version in op.slots.values():
+    for (_, device), version in op.slots.items():
+        if device == "cuda":
+            continue  # in test_kernels_gpu.py
         assert version.trial.ok and {o.status for o in version.trial.outcomes} == {"agree"}, str(version.trial)
         assert version.title and version.tier == "raw" and Path(version.source.file).name.startswith(name)
 
