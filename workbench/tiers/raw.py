@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from .. import directives
-from ..build import body, cpp, ctypes_cpp, launcher, native, process, store
+from ..build import body, cpp, ctypes_cpp, jobs, launcher, native, process, store
 from ..build.result import Build
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
@@ -83,7 +83,8 @@ class RawKernel(Kernel):
         Raises BuildError as soon as one does not compile.
         """
         stopped = threading.Event()
-        pool = ThreadPoolExecutor(2, initializer=process.end_with, initargs=(stopped,))
+        count = max(2, jobs.most(1 + len(combinations))) if len(combinations) > 1 else 2
+        pool = ThreadPoolExecutor(count, initializer=process.end_with, initargs=(stopped,))
         try:
             pending = pool.submit(self._build_launcher)
             forms = [pool.submit(_no_form, self.form, c) for c in combinations or [self._usual()]]
