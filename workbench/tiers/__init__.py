@@ -66,4 +66,15 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
         raise
 
 
-__all__ = ["FullKernel", "HostCudaKernel", "HostKernel", "Kernel", "RawCudaKernel", "RawKernel", "Tier", "full_only", "kernel", "tier"]
+__all__ = [
+    "FullKernel",
+    "HostCudaKernel",
+    "HostKernel",
+    "Kernel",
+    "RawCudaKernel",
+    "RawKernel",
+    "Tier",
+    "full_only",
+    "kernel",
+    "tier",
+]
