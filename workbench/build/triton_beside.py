@@ -12,14 +12,16 @@ from .triton_text import imported
 INSTALLED = frozenset({"torch", "triton", "numpy", "workbench"})  # never taken from beside the notebook
 
 
-def beside(source: Source) -> dict[str, str]:
+def beside(source: Source, package: str = "") -> dict[str, str]:
     """The files beside the notebook that a cell imports, with the digests of their texts as they are now.
 
     >>> beside(Source("import helper", "triton", path="/home/me/notebooks"))
     {'/home/me/notebooks/helper.py': '9f86d0...'}
+
+    `package` is the one that the text lies in: relative imports begin there.
     """
     found: dict[str, str] = {}
-    waiting = [(source.text, "")]
+    waiting = [(source.text, package)]
     while waiting and source.path:
         text, package = waiting.pop()
         try:

@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import BuildError, Diagnostic, WorkbenchError
 from ..source import Source
 from . import triton_text
-from .triton_beside import absolute, beside, file_of, files_of, read
+from .triton_beside import absolute, beside, file_of, files_of, package_of, read
 from .triton_kernels import innermost
 from .triton_text import padded
 
@@ -149,11 +149,12 @@ class _Loading:
         if not file:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         source = Source(read(file), "triton", os.path.relpath(file, self.folder), 1, self.folder)
-        told = (source.text, file, sorted(beside(source).items()), self.interpreted)
+        package = package_of(self.folder, file)
+        told = (source.text, file, sorted(beside(source, package).items()), self.interpreted)
         key = hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
         if key not in _modules:
             module = self._module(f"workbench_triton_{key[:16]}.{name}", f"<{source.file}, {key[:8]}>")
-            module.__package__ = name if file.endswith("__init__.py") else name.rpartition(".")[0]
+            module.__package__ = package
             self.loaded[name] = module  # a circle of imports meets what there is of it, as in Python
             self._run(module, source)
             _modules[key] = module

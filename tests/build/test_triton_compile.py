@@ -1,0 +1,127 @@
+"""Compiling Triton kernels for a stated architecture without a GPU: what is launched, what it takes, what goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workbench.build import triton_compile, triton_launches, triton_module
+from workbench.build.triton_bfloat16 import narrowed, widened
+from workbench.errors import BuildError
+from workbench.gpu import Target
+from workbench.source import Source
+
+SM_90 = Target("sm_90", "a test")
+CELL = """\
+@triton.heuristics({"EVEN": lambda a: a["n"] % a["B"] == 0})
+@triton.jit
+def kernel(x, out, n, B: tl.constexpr, EVEN: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.load(x + i, i < n) * 2, i < n)
+
+def double(x):
+    out = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), B=64)
+    return out
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+def load(text: str):
+    return triton_module.load(Source(text, "triton", file="cell [3]", first_line=2))
+
+
+def compiled(text: str, *tensors: torch.Tensor, function: str = "double", known=None) -> dict:
+    module = load(text)
+    seen = [s for x in tensors for s in triton_launches.launches(module, function, {"x": x})]
+    return triton_compile.compile(module, seen, SM_90, known or {})
+
+
+def test_launches_are_seen_and_nothing_runs():
+    x = torch.randn(100)
+    [seen] = triton_launches.launches(load(CELL), "double", {"x": x})
+    assert seen.keywords == {"B": 64} and seen.args[2] == 100 and seen.args[0].shape == (100,)
+    [(kernel, given)] = triton_launches.forms(seen)
+    assert kernel.__name__ == "kernel" and (given["EVEN"], given["n"]) == (False, 100)
+
+
+def test_each_specialisation_is_compiled_once():
+    x = torch.randn(100)
+    found = compiled(CELL, x, x * 2, torch.randn(128), x.bfloat16())
+    assert len(found) == 3
+    signatures = [c.signature for c in found.values()]
+    assert signatures[0] == "x: *fp32, out: *fp32, n: int, B=64, EVEN=False"
+    assert "EVEN=True" in signatures[1] and "x: *bf16" in signatures[2]
+    for c in found.values():
+        assert {"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(c.asm) and ".target sm_90" in c.asm["ptx"]
+        assert c.resources.kernel == "kernel" and 4 < c.resources.registers < 64 and not c.resources.spills
+    assert compiled(CELL, x, known=found) == {}
+    assert not next(iter(found.values())).cached and next(iter(compiled(CELL, x).values())).cached
+
+
+def test_a_driver_of_the_machine_is_not_touched():
+    from triton.runtime.driver import driver
+
+    before = vars(driver).get("_active")
+    compiled(CELL, torch.randn(3))
+    assert vars(driver).get("_active") is before
+
+
+@pytest.mark.parametrize(("old", "new", "line", "words"), [
+    ("tl.arange(0, B)", "tl.arange(0, 100)", 5, "arange's range must be a power of 2"),
+    ("* 2", "* missing_of_tl.x", 6, "missing_of_tl is not defined"),
+    ("* 2", "@ 2", 6, ""),
+    ("    i = tl", "    tl.static_assert(B == 7, 'B is seven')\n    i = tl", 5, "B is seven"),
+])  # fmt: skip
+def test_what_does_not_compile_names_the_cells_line(monkeypatch, old, new, line, words):
+    monkeypatch.setattr("workbench.build.triton_text.check_names", lambda source: None)
+    with pytest.raises(BuildError) as raised:
+        compiled(CELL.replace(old, new), torch.randn(3))
+    error = raised.value
+    assert (error.line, error.file) == (line, "cell [3]") and words in str(error)
+    assert error.diagnostics[0].line == line and error.diagnostics[0].excerpt
+
+
+def test_an_error_in_a_helper_is_on_the_helpers_line():
+    text = "@triton.jit\ndef helper(v):\n    return v + tl.arange(0, 3)\n\n" + CELL.replace("* 2", "* helper(2)")
+    with pytest.raises(BuildError, match="power of 2") as raised:
+        compiled(text, torch.randn(3))
+    assert raised.value.line == 4
+
+
+DOT = """\
+@triton.jit
+def kernel(x, out, B: tl.constexpr):
+    i = tl.arange(0, B)
+    at = i[:, None] * B + i[None, :]
+    a = tl.load(x + at)
+    tl.store(out + at, tl.dot(a, a))
+def double(x):
+    out = torch.empty_like(x)
+    kernel[(1,)](x, out{B})
+    return out
+"""
+
+
+def test_too_much_shared_memory_names_the_limit():
+    with pytest.raises(BuildError, match=r"kernel takes \d+ KB of shared memory, a block of sm_90 has 227 KB") as raised:
+        compiled(DOT.format(B=", B=256"), torch.empty(256, 256))
+    assert type(raised.value) is BuildError and raised.value.line == 3
+
+
+def test_an_autotuned_kernel_is_compiled_in_the_first_configuration_that_fits():
+    tuned = DOT.replace("@triton.jit", "@triton.autotune([triton.Config({'B': b}) for b in (256, 32)], key=[])\n@triton.jit")
+    [found] = compiled(tuned.replace('{B}', ''), torch.empty(256, 256)).values()
+    assert "B=32" in found.signature and found.resources.shared > 0
+
+
+def test_bfloat16_rounds_to_nearest_even():
+    x = torch.cat([torch.randn(1000) * 100, torch.tensor([float("inf"), -float("inf"), 0.0, 1.00390625, 1.01171875])])
+    bits = torch.from_numpy(narrowed(x.numpy()).view("int16"))
+    assert torch.equal(bits, x.bfloat16().view(torch.int16))
+    assert torch.equal(torch.from_numpy(widened(narrowed(x.numpy()))), x.bfloat16().float())
+    assert (narrowed(torch.tensor([float("nan")]).numpy()) & 0x7FFF > 0x7F80).all()
