@@ -24,9 +24,17 @@ SCALE = '#line 2 "cell [3]"\ntemplate <typename T>\n__global__ void scale(const 
 PLAIN = "__global__ void plain(float* x) { x[0] = 1; }\n"
 
 
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory):
+    """The headers that NVRTC carries, unpacked once: 2400 files."""
+    folder = str(tmp_path_factory.mktemp("carried"))
+    return [folder] if nvrtc_library.unpack_headers(folder) else []
+
+
 @pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
+def _cache(tmp_path, monkeypatch, carried):
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cuda_headers, "_carried", lambda cache, version: carried)
 
 
 def compile(text: str, *names: str, **options):
@@ -120,7 +128,7 @@ def test_another_cell_with_the_same_code_is_the_same_build_with_its_own_name():
         ("  extern __device__ float missing(float);\n  x[0] = missing(x[1]);", 3, 0, "missing is declared, but nothing defines it in device code"),
         ("  __shared__ float s[20000]; s[threadIdx.x] = x[0]; x[1] = s[3];", 2, 0,
          "k declares 80000 bytes of __shared__ memory, 49152 are the most that a declaration may take: make it 'extern __shared__', and say how much in '//! shared = ...'"),
-        ("  x[0] = 1;\n  asm(\"foo.f32 %0, %1;\" : \"=f\"(x[0]) : \"f\"(x[1]));", 4, 0, "inline assembly: Not a name of any known instruction: 'foo'"),
+        ('  x[0] = 1;\n  asm("foo.f32 %0, %1;" : "=f"(x[0]) : "f"(x[1]));', 4, 0, "inline assembly: Not a name of any known instruction: 'foo'"),
     ],
     ids=["semicolon", "name", "directive", "brace", "undefined", "shared", "asm"],
 )  # fmt: skip
@@ -237,6 +245,24 @@ __global__ void k(const float* x, float* y) {
 @pytest.mark.parametrize("name", ["cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h", "math_constants.h", "cuda_pipeline.h", "cuda/std/limits", "cuda.h", "limits", "tuple"])
 def test_headers_of_cuda_are_found(name):
     assert compile(f'#include "wb_cuda.h"\n#include <{name}>\n' + PLAIN, "plain").diagnostics == ()
+
+
+def test_headers_that_nvrtc_carries_are_unpacked_anew_when_the_cache_was_cleared(tmp_path, monkeypatch):
+    unpacked = []
+
+    def unpack(cache, version):
+        folder = tmp_path / "unpacked"
+        folder.mkdir()
+        unpacked.append(folder)
+        return [str(folder)]
+
+    monkeypatch.setattr(cuda_headers, "_carried", unpack)
+    assert str(tmp_path / "unpacked") in cuda_headers.folders()
+    assert str(tmp_path / "unpacked") in cuda_headers.folders()
+    assert len(unpacked) == 1
+    unpacked[0].rmdir()
+    assert str(tmp_path / "unpacked") in cuda_headers.folders()
+    assert len(unpacked) == 2
 
 
 def test_the_toolkit_that_is_named_comes_first(tmp_path, monkeypatch):

@@ -77,7 +77,12 @@ def folders() -> tuple[str, ...]:
     >>> folders()
     ('/home/me/.cache/workbench/cuda-headers-13.5/cccl', '/home/me/.cache/workbench/cuda-headers-13.5', ...)
     """
-    return _folders(settings.cuda_homes(), str(settings.cache_dir()), nvrtc_library.version())
+    asked = settings.cuda_homes(), str(settings.cache_dir()), nvrtc_library.version()
+    found = _folders(*asked)
+    if not all(map(os.path.isdir, found)):  # someone has cleared the cache
+        _folders.cache_clear()
+        found = _folders(*asked)
+    return found
 
 
 def for_hosts() -> str:
