@@ -163,6 +163,14 @@ def test_a_saved_tensor_goes_to_a_later_step(run, library, shared_worker, x):
     assert then.outputs[0].tolist() == [2.0] * 5
 
 
+def test_torch_may_take_and_give_back_raw_pointers(run, library, shared_worker):
+    """A product in bfloat16 does, for its scratch memory."""
+    a, b = torch.ones(16, 24, dtype=torch.bfloat16), torch.ones(24, 32, dtype=torch.bfloat16)
+    answer = shared_worker.run(Job((Step("aten::mm", (a, b)),), (library,)), 30.0)
+    assert answer.results[0].ok, answer.results[0].detail
+    assert torch.equal(answer.results[0].outputs[0], a @ b)
+
+
 def test_before_it_is_ready_a_trial_goes_on_without(run, x, monkeypatch):
     monkeypatch.setattr(allocator, "_path", "")
     answer = run("twice", "one_past")
