@@ -23,8 +23,13 @@ def {name}(__self, {parameters}):
     if __compiling():
         return __traced({arguments})
     if {plain} and {quiet} and not (__grad_enabled() and ({wants})):
-        return {short}
+{direct}        return {short}
     return __public({arguments})
+"""
+# A kernel that is a Python function: the way through torch's dispatcher and back would cost more than its launch.
+DIRECT = """\
+        if {first}.is_{device} and not __profiling():
+            return __direct({arguments})
 """
 
 AUTOGRAD = """\
@@ -35,35 +40,59 @@ def {name}(__keyset, {parameters}):
 """
 
 
-def entry_text(schema: Schema) -> str:
+def entry(registration: Any) -> Callable:
+    """The function behind `op(...)`."""
+    names = {
+        "kernel": registration.forward_op._op,
+        "public": registration.public_op,
+        "traced": registration.public_op,
+    }
+    device, function = registration.direct or ("", None)
+    text = entry_text(registration.schema, device)
+    return compiled(text, registration.schema, names | {"direct": function, "profiling": _profiling()})
+
+
+def _profiling() -> Callable[[], bool]:
+    found = getattr(torch._C._autograd, "_profiler_enabled", None)
+    return found or torch.autograd._profiler_enabled
+
+
+def entry_text(schema: Schema, direct: str = "") -> str:
     """The `__call__` of an op's own class: straight to the kernel when no gradient is wanted and nobody listens.
 
-    A mutating op always takes the public name: its version counters are bumped there.
+    A mutating op always takes the public name: its version counters are bumped there. `direct` is the device whose
+    tensors go to a Python function straight away.
     """
-    short = f"__kernel({_arguments(schema)})"
+    short = f"__kernel({arguments(schema)})"
     if schema.mutated:
-        return f"def {schema.name}(__self, {_parameters(schema)}):\n    return __traced({_arguments(schema)})\n"
+        return f"def {schema.name}(__self, {parameters(schema)}):\n    return __traced({arguments(schema)})\n"
     if schema.saves:
         kept = len(schema.outputs)
         short += "[0]" if kept == 1 else f"[:{kept}]"
     return ENTRY.format(
         name=schema.name,
-        parameters=_parameters(schema),
-        arguments=_arguments(schema),
+        parameters=parameters(schema),
+        arguments=arguments(schema),
         plain=_plain(schema),
         wants=_wants(schema),
         quiet=QUIET,
+        direct=_direct(schema, direct),
         short=short,
     )
+
+
+def _direct(schema: Schema, device: str) -> str:
+    first = next((a.name for a in schema.arguments if a.type == "Tensor"), "")
+    return DIRECT.format(first=first, device=device, arguments=arguments(schema)) if first and device else ""
 
 
 def autograd_text(schema: Schema) -> str:
     """The kernel on torch's Autograd key: a graph node only where a gradient is wanted."""
     return AUTOGRAD.format(
         name=f"{schema.name}_autograd",
-        parameters=_parameters(schema),
+        parameters=parameters(schema),
         values=", ".join(a.name for a in schema.arguments),
-        arguments=_arguments(schema),
+        arguments=arguments(schema),
         wants=_wants(schema),
     )
 
@@ -96,14 +125,16 @@ def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
     return next(scope[n] for n in scope if n not in before and n != "__builtins__")
 
 
-def _parameters(schema: Schema) -> str:
+def parameters(schema: Schema) -> str:
+    """The parameters of a generated function, with the schema's defaults."""
     spell = lambda a: a.name if a.required else f"{a.name}=__default_{a.name}"  # noqa: E731
     positional = [spell(a) for a in schema.positional]
     keywords = [spell(a) for a in schema.keyword_only]
     return ", ".join(positional + (["*", *keywords] if keywords else []))
 
 
-def _arguments(schema: Schema) -> str:
+def arguments(schema: Schema) -> str:
+    """All arguments, as one generated function hands them to another."""
     return ", ".join([a.name for a in schema.positional] + [f"{a.name}={a.name}" for a in schema.keyword_only])
 
 

@@ -13,6 +13,7 @@ import torch
 
 from . import register
 from .case import Case, learn
+from .entry import entry
 from .reference import Definition, flat
 from .report import Check, Line
 from .schema import Schema
@@ -104,7 +105,7 @@ class Live:
     def _register(self) -> None:
         self.registration = self._registers(self, self.definition)
         own: Any = type(self)  # to mypy, `__call__` of a class is the metaclass's
-        own.__call__ = register.entry(self.registration)
+        own.__call__ = entry(self.registration)
         self.__doc__ = self.doc or None
         self.__signature__ = self.schema.signature
         self.definition.forward_is_kernel = lambda device: ("forward", device) in self._slots

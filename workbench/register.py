@@ -16,7 +16,7 @@ from torch.library import Library
 
 from . import gradient, pullback
 from .batching import batched, batched_backward
-from .entry import autograd_text, compiled, entry_text
+from .entry import autograd_text, compiled, entry
 from .errors import SchemaError
 from .overloads import renewed
 from .reference import Definition, flat
@@ -41,6 +41,7 @@ class Registration:
     """What torch knows of one op, and how to take it back."""
 
     foreign = False  # does somebody else define the name?
+    direct: tuple[str, Callable] | None = None  # (device, what the op's own call reaches without the dispatcher)
 
     def __init__(self, op: Registered, definition: Definition) -> None:
         self.definition = definition
@@ -175,6 +176,12 @@ class Registration:
         if former is not None:
             former._destroy()
 
+    def go_direct(self, device: str, function: Callable | None) -> None:
+        """The op's own call reaches this function without torch's dispatcher, for plain tensors of that device."""
+        self.direct = (device, function) if function is not None else None
+        own: Any = type(self._op)
+        own.__call__ = entry(self)
+
     def name_partial(self, name: str, device: str) -> None:
         """A name for a backward launcher that leaves gradients out; the op's own backward adds the reference's."""
         schema, namespace = self.schema, self.schema.namespace
@@ -222,16 +229,6 @@ def forward_schema(schema: Schema) -> str:
 def native_backward(schema: Schema, name: str) -> str:
     """The schema string of a backward launcher that registers under `name`."""
     return f"{schema.namespace}::{name}_backward(" + pullback.backward_schema(schema).partition("(")[2]
-
-
-def entry(registration: Registration) -> Callable:
-    """The function behind `op(...)`."""
-    names = {
-        "kernel": registration.forward_op._op,
-        "public": registration.public_op,
-        "traced": registration.public_op,
-    }
-    return compiled(entry_text(registration.schema), registration.schema, names)
 
 
 def with_saved(schema: Schema, outputs: Any, saved: list) -> object:

@@ -136,7 +136,7 @@ class TritonKernel(Kernel):
                 except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
                     self.note = f"its launches are not known before it runs ({type(error).__name__})"
             self._compiled |= triton_compile.compile(module, seen, gpu.target(), self._compiled)
-        self._tried |= {tuple(c.items()) for c in combinations}
+        self._tried |= {tuple(c.values()) for c in combinations}
         return [None] * len(combinations)
 
     def _with_saved(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class TritonKernel(Kernel):
         return store.key({"text": self.source.text, "function": self.plan.function, "beside": self.headers})
 
     def forget(self, dtypes: Dtypes) -> None:
-        self._tried.discard(tuple(dtypes.items()))
+        self._tried.discard(tuple(dtypes.values()))
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -250,6 +250,8 @@ class TritonKernel(Kernel):
                 self.registration.inlined.put(name, self.device, partial(traced, count))
 
     def refresh(self) -> None:
+        from ..build import triton_module
+
         if self.unrunnable or self.registration is None:
             return
         run = runnable(self.source, self.plan, interpreted=self.interpreted)
@@ -259,6 +261,9 @@ class TritonKernel(Kernel):
         tried = triton_run.tried_first(self.plan, settled, self._tried, self._ask)
         for name, count in self._names().items():
             self.registration.set_kernel(name.partition("::")[2], self.device, kernel(self.plan, tried, count))
+        if self.device == "cuda" and self.slot == "forward" and not self.layout:
+            function = getattr(triton_module.load(self.source), self.plan.function)
+            self.registration.go_direct("cuda", triton_run.fast(self.plan, function, tried, self._tried))
 
     def _ask(self, dtypes: dict) -> str | None:
         return self._on_miss(dtypes)
@@ -266,6 +271,8 @@ class TritonKernel(Kernel):
     def remove(self) -> None:
         if self.registration is None or self.unrunnable:
             return
+        if self.device == "cuda" and self.slot == "forward":
+            self.registration.go_direct("cuda", None)
         for name in self._names():
             self.registration.inlined.drop(name, self.device)
             self.registration.clear_kernel(name.partition("::")[2], self.device)

@@ -9,7 +9,9 @@ import torch
 
 from ..build import triton_call, triton_kernels, triton_module
 from ..build.triton_call import Plan
+from ..entry import arguments, compiled, parameters
 from ..source import Source
+from ..trial.triton_library import kernel
 
 Run = Callable[[Mapping[str, Any]], list]
 Traced = Callable[[int, Sequence[Any], Mapping[str, Any]], Any]
@@ -17,17 +19,73 @@ Traced = Callable[[int, Sequence[Any], Mapping[str, Any]], Any]
 
 def tried_first(plan: Plan, run: Run, tried: set[tuple], on_miss: Callable[[dict], str | None]) -> Run:
     """The launcher takes any dtype and may be wrong for some: those that are not in `tried` are tried now."""
-    name, arguments = plan.schema.qualname, plan.arguments
+    name, declared = plan.schema.qualname, plan.arguments
 
     def call(values: Mapping[str, Any]) -> list:
-        dtypes = triton_call.dtypes(arguments, values)
-        if tuple(dtypes.items()) not in tried:
+        dtypes = triton_call.dtypes(declared, values)
+        if tuple(dtypes.values()) not in tried:
             refusal = on_miss(dtypes)
             if refusal:
                 raise RuntimeError(f"{name}: {refusal}")
         return run(values)
 
     return call
+
+
+FAST = """\
+def {name}({parameters}):
+    if {settled} and ({dtypes},) in __tried and {devices} == __current():
+        __out = __launcher({given})
+        if {fits}:
+            return {returned}
+        return __refuse(__out)
+    return __slow({arguments})
+"""
+
+
+def fast_text(plan: Plan) -> str:
+    """One call where all is as usual: contiguous tensors on the current device, in dtypes that were tried.
+
+    "" for an op that takes lists, or no tensor that is always there.
+    """
+    schema = plan.schema
+    tensors = [a for a in schema.arguments if a.is_tensor]
+    if any(a.is_tensor_list for a in schema.arguments) or not any(a.type == "Tensor" for a in tensors):
+        return ""
+    several, kept = len(plan.results), len(schema.outputs)
+    one = "__out" if several == 1 else "__out[0]" if kept == 1 else f"__out[:{kept}]"
+    absent = lambda a, text: f"({a.name} is None or {text})" if a.optional else text  # noqa: E731
+    return FAST.format(
+        name=f"{schema.name}_launch",
+        parameters=parameters(schema),
+        settled=" and ".join(absent(a, f"{a.name}.is_contiguous()") for a in tensors),
+        dtypes=", ".join(
+            f"None if {a.name} is None else {a.name}.dtype" if a.optional else f"{a.name}.dtype" for a in tensors
+        ),
+        devices=" == ".join(f"{a.name}.get_device()" for a in tensors if not a.optional),
+        given=", ".join(f"{n}={n}" for n in plan.takes),
+        fits="__type(__out) is __Tensor" if several == 1 else f"__type(__out) is __tuple and __len(__out) == {several}",
+        returned=one,
+        arguments=arguments(schema),
+    )
+
+
+def fast(plan: Plan, function: Callable, slow: Run, tried: set[tuple], device: str = "cuda") -> Callable | None:
+    """`fast_text` as a function; all other calls go to `slow`. None for what has no such form."""
+    text = fast_text(plan)
+    if not text or plan.slot != "forward":
+        return None
+    names = {
+        "launcher": function,
+        "slow": kernel(plan, slow, len(plan.schema.outputs)),
+        "tried": tried,
+        "current": torch._C._cuda_getDevice if device == "cuda" else lambda: -1,
+        "tuple": tuple,
+        "len": len,
+        "Tensor": torch.Tensor,
+        "refuse": lambda out: triton_call.outputs(plan, out),
+    }
+    return compiled(text, plan.schema, names)
 
 
 def on_one_device(plan: Plan, run: Run) -> Run:
