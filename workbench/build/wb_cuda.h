@@ -109,5 +109,5 @@ using ptrdiff_t = decltype((char*)0 - (char*)0);
 #define M_SQRT1_2 0.70710678118654752440
 #endif
 #ifndef offsetof
-#define offsetof(type, member) __builtin_offsetof(type, member)
+#define offsetof(type, member) ((size_t)&(((type*)0)->member))
 #endif

@@ -6,15 +6,19 @@ built and nothing is loaded or given to torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import torch
 
 from .. import gpu
-from ..build import driver, native
+from ..build import cuda_body, driver, native, nvrtc
+from ..build.cuda_body import CudaBody
 from ..build.resources import Resources
 from ..build.result import Build
+from ..errors import SchemaError
 from .raw import RawKernel
 
 
@@ -38,19 +42,46 @@ class RawCudaKernel(RawKernel):
     def compiled_for(self) -> str:
         return self.arch
 
-    def _compiled(self, dtypes: Mapping[str, torch.dtype | None], key: tuple) -> tuple[native.Instance, Build]:
-        from ..build import cuda_body, nvrtc
+    def build(self, combinations: Sequence[Mapping[str, torch.dtype | None]]) -> list[SchemaError | None]:
+        """See `RawKernel.build`. The forms are compiled in one run of NVRTC, which takes one text at a time anyway."""
+        self._together(combinations)
+        return super().build(combinations)
 
+    def _together(self, combinations: Sequence[Mapping[str, torch.dtype | None]]) -> None:
+        """All forms that are not built yet; what has no form is left to be told one by one."""
+        wanted: dict[tuple, CudaBody] = {}
+        for dtypes in combinations:
+            with contextlib.suppress(SchemaError):
+                known = self.complete(dtypes)
+                key = tuple(known.get(n) for n in self.declaration.tensors)
+                if key not in self._forms:
+                    wanted[key] = cuda_body.instantiate(self.source, self.declaration, dtypes)
+        if len(wanted) < 2:
+            return
+        bodies = cuda_body.together(tuple(wanted.values()))
+        if len({made.text for made in bodies}) > 1:
+            return
+        whole, first = self._run(bodies[0].text, tuple(n for made in bodies for n in made.names)), 0
+        for key, made in zip(wanted, bodies, strict=True):
+            mine = slice(first, first + len(made.names))
+            first = mine.stop
+            part = replace(whole, names=whole.names[mine], resources=whole.resources[mine])
+            self._forms[key] = native.Instance(key, whole.path, made, part.names), part
+
+    def _compiled(self, dtypes: Mapping[str, torch.dtype | None], key: tuple) -> tuple[native.Instance, Build]:
         made = cuda_body.instantiate(self.source, self.declaration, dtypes)
-        build = nvrtc.compile(
-            made.text,
+        build = self._run(made.text, made.names)
+        return native.Instance(key, build.path, made, build.names), build
+
+    def _run(self, text: str, names: tuple[str, ...]) -> Build:
+        return nvrtc.compile(
+            text,
             arch=self.arch,
-            names=made.names,
+            names=names,
             flags=self.declaration.flags,
             file=self.source.file,
             includes=self._includes,
         )
-        return native.Instance(key, build.path, made, build.names), build
 
     @property
     def resources(self) -> tuple[Resources, ...]:
