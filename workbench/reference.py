@@ -6,6 +6,7 @@ that a re-run cell reaches every caller without a new registration.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -66,9 +67,9 @@ class Definition:
         """Outputs without data: from `@op.fake`, the reference on fake tensors, or the directives."""
         function = self.fake or self.reference or self.derived_fake
         if function is None:
-            raise SchemaError(
-                f"{self.schema.qualname} has no fake: it was made from a schema string; give one with @op.fake, or a "
-                "reference with wb.op"
+            raise _no_fake()(
+                f"{self.schema.qualname} has no fake: nothing says what it gives without running it; give one with "
+                "@op.fake, or a reference with wb.op. With cases, op.check() offers one"
             )
         try:
             with torch._C._DisableAutocast(), _WithoutGenerators():
@@ -135,6 +136,14 @@ class Definition:
             elif isinstance(value, (list, tuple)):
                 results[i] = value = [_apart(t, seen) if isinstance(t, torch.Tensor) else t for t in value]
         return results[0] if len(schema.outputs) == 1 else tuple(results)
+
+
+@functools.cache
+def _no_fake() -> type[SchemaError]:
+    """A SchemaError that Dynamo answers with a graph break, where one is allowed, as it does for torch's own ops."""
+    from torch._subclasses.fake_tensor import UnsupportedOperatorException
+
+    return type("SchemaError", (SchemaError, UnsupportedOperatorException), {"func": "an op without a fake"})
 
 
 # By name: the modules that define them are loaded when something is compiled.
