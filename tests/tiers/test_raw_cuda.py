@@ -11,7 +11,7 @@ from tests.build.cuda_tools import CudaCell, fake_driver, forget_driver
 from tests.tiers.cuda_cells import CELLS, SCHEMAS
 from tests.tiers.raw_cuda_tools import cuda, define, fresh, installed, same, schema_of
 from workbench import gpu, tiers
-from workbench.build import launcher
+from workbench.build import launcher, nvrtc_library
 from workbench.build.result import Build
 from workbench.errors import BuildError, SchemaError
 from workbench.tiers import RawCudaKernel
@@ -59,6 +59,17 @@ def test_every_cell_is_compiled_without_a_gpu(no_gpu, name):
     job = made.launch()
     assert [len(i.symbols) for i in job.instances] == [kernels] * len(DTYPES[name])
     assert all(i.library.endswith(".cubin") for i in job.instances)
+
+
+def test_all_forms_are_compiled_in_one_run(no_gpu, monkeypatch):
+    runs = []
+    real = nvrtc_library.run
+    monkeypatch.setattr(nvrtc_library, "run", lambda text, **more: runs.append(more["names"]) or real(text, **more))
+    made = cuda(schema_of("Tensor x, float by -> Tensor"), SCALE.replace("* by", "* by * 1.25f"))
+    assert made.build([{"x": f32}, {"x": torch.complex64}, {"x": bf16}])[::2] == [None, None]
+    assert runs == [("scale<float>", "scale<__nv_bfloat16>")]
+    assert [i.symbols for i in made.launch().instances] == [("_Z5scaleIfEvPKT_PS0_fi",), ("_Z5scaleI13__nv_bfloat16EvPKT_PS1_fi",)]
+    assert [r.kernel for r in made.resources] == ["scale<float>", "scale<__nv_bfloat16>"]
 
 
 def test_without_a_gpu_nothing_is_given_to_torch(no_gpu):
