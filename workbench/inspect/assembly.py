@@ -21,7 +21,7 @@ RELOCATION = re.compile(r"^\s+[0-9a-f]+: R_\w+\t(\S+)$")
 TARGET = re.compile(r"^(\S+)\s+([0-9a-f]+) <(\S+?)(\+0x[0-9a-f]+)?>$")
 ADDRESS = re.compile(r"\s+# [0-9a-f]+ <.*>$")
 PADDING = re.compile(r"^(?:data16 |cs |xchg +ax,ax|nop\b)")
-RETURN, JUMP = re.compile(r"^(?:ret|jmp)"), re.compile(r"^(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)\s")
+ALWAYS, JUMP = re.compile(r"^(?:jmp|b)\s"), re.compile(r"^(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)\s")
 
 
 @dataclass(frozen=True)
@@ -125,29 +125,32 @@ def _without_padding(given: Sequence[Instruction]) -> list[Instruction]:
 class Loop:
     """An innermost loop: the source line of its jump back, how many instructions, and what they compute on.
 
-    `vector_bytes` is the width of the widest vector in it, 0 for scalars alone; `scalars` counts arithmetic on one
-    number, `computes` says whether there is any arithmetic but that of addresses.
+    `vector_bytes` is the width of the widest vector in it, 0 for scalars alone; `computes` says whether there is any
+    arithmetic but that of addresses, `in_order` whether the elements of vectors are added one after the other.
     """
 
     line: int
     instructions: int
     vector_bytes: int
-    scalars: int
     computes: bool
+    in_order: bool = False
 
 
 def loops(function: Function, file: str) -> list[Loop]:
-    """The innermost loops: what lies between a jump back and its target, with no such pair inside."""
+    """The innermost loops: what lies between a conditional jump back and its target, with no such pair inside."""
     made = _without_padding(function.instructions)
-    spans = sorted({(i.target, i.address) for i in made if 0 <= i.target <= i.address})
+    spans = sorted({(i.target, i.address) for i in made if 0 <= i.target <= i.address and not ALWAYS.match(i.text)})
     inner = [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
     found = []
     for first, last in inner:
         body = [i for i in made if first <= i.address <= last]
         line = next(iter(body[-1].user_lines(file)), 0)
         width = max((vector_bytes(i.text) for i in body), default=0)
-        scalars = sum(1 for i in body if _SCALAR.match(i.text))
-        found.append(Loop(line, len(body), width, scalars, any(_computes(i.text) for i in body)))
+        # A sum in order takes each element out of its vector, and a scalar addition for it.
+        adds = sum(1 for i in body if re.match(r"v?adds[sd]\b", i.text))
+        apart = sum(1 for i in body if re.match(r"v?(?:shuf|unpck|extract|align|psrldq|perm|movhl)", i.text))
+        in_order = width > 0 and adds >= width // 8 and apart >= width // 16
+        found.append(Loop(line, len(body), width, any(_computes(i.text) for i in body), in_order))
     return found
 
 

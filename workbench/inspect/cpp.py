@@ -146,8 +146,7 @@ def _findings(said: Sequence[remarks.Remark], loops: Sequence[assembly.Loop], un
     for line, (kind, why) in remarks.loops(said).items():
         mine = [loop for loop in loops if loop.line == line and loop.computes]
         if kind == "vectorized":
-            # A sum that must be added in order takes a scalar addition for each element of a vector.
-            in_order = any(loop.vector_bytes and loop.scalars >= loop.vector_bytes // 8 for loop in mine)
+            in_order = any(loop.in_order for loop in mine)
             made.append(Finding(line, f"loop vectorized: {why}" + (IN_ORDER if in_order else "")))
         elif mine and not any(loop.vector_bytes for loop in mine):  # else around others, or written with vectors
             made.append(Finding(line, f"loop not vectorized{f': {why}' if why else _cure(unit)}"))

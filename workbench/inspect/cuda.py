@@ -47,14 +47,14 @@ def stages(op, kernel: Kernel, dtypes: Mapping[str, torch.dtype | None]) -> dict
 
 def _raw(op, kernel: RawCudaKernel, dtypes: Mapping[str, torch.dtype | None]) -> dict:
     body = cuda_body.instantiate(kernel.source, kernel.declaration, dtypes)
-    geometry = geometries(op, kernel.declaration)
-    launched = [geometry.get(name.partition("<")[0], ASSUMED) for name in body.names]
+    launched = geometries(op, kernel.declaration)
     return _compiled(kernel, body.text, body.names, kernel.declaration.flags, launched)
 
 
 def _device_half(kernel: HostCudaKernel) -> dict:
     parts, built = kernel.parts, kernel.built
-    assert built is not None and isinstance(parts, Halves)
+    assert built is not None
+    assert isinstance(parts, Halves)
     text = "\n".join(f'#line {p.line} "{p.file}"\n{p.text}' for p in parts.device)
     names = tuple(symbols.expressions(symbols.exported(built.host.path), parts.kernels).values())
     flags = host_cuda.parted(kernel.declaration.flags)[1]

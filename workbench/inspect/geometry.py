@@ -25,13 +25,10 @@ class Geometry:
     assumed: str = ""
 
 
-def geometries(op, declaration: Declaration) -> dict[str, Geometry]:
-    """For each launched function its geometry: from numbers and tuned names, else as one of the op's cases has it."""
-    found, case = {}, _Case(op, declaration)
-    for launch in declaration.launches:
-        if launch.function not in found:
-            found[launch.function] = _geometry(declaration, launch, case)
-    return found
+def geometries(op, declaration: Declaration) -> list[Geometry]:
+    """That of each launch, in order: from numbers and tuned names, else as one of the op's cases has it."""
+    case = _Case(op, declaration)
+    return [_geometry(declaration, launch, case) for launch in declaration.launches]
 
 
 class _Case:

@@ -75,7 +75,7 @@ def disassembled(cubin: bytes | str, file: str, ptx: Sequence[tuple[int, ...]] =
 
 
 def _listed(command: Sequence[str], image: bytes, folder: Path) -> Made:
-    """What nvdisasm writes. Without its data flow analysis (-ndf) it takes two thirds of the time for the same text."""
+    """What nvdisasm writes. Without its data flow analysis (-ndf) it takes two thirds of the time."""
     (folder / "kernel.cubin").write_bytes(image)
     done = process.run(
         [*command, str(folder / "kernel.cubin")], cwd=str(folder), temporary=str(folder), limit_s=LIMIT_S

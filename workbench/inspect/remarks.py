@@ -19,7 +19,7 @@ CLANG_VECTORS = re.compile(r"vectorized loop \(vectorization width: (\d+), inter
 NOISE = re.compile(
     r"no vectype for stmt|statement clobbers memory|couldn't vectorize loop$|not vectorized: no grouped stores|"
     r"unsupported data-type|bad data references|loop nest containing two or more|multiple nested loops|"
-    r"no optimal partial vector|unrecognized stmt|splitting region at"
+    r"^loop not vectorized$|no optimal partial vector|unrecognized stmt|splitting region at"
 )
 ALIASING = "in a version for pointers that do not overlap, which is checked at each run: `__restrict__` spares that"
 

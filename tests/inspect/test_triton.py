@@ -1,0 +1,85 @@
+import pytest
+import torch
+from torch import Tensor
+
+import workbench as wb
+from workbench.errors import SchemaError
+
+pytest.importorskip("triton")
+
+CELL = """
+@triton.jit
+def most(v):
+    return tl.max(v, axis=0)
+
+@triton.jit
+def kernel(x, y, cols, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * cols + i, mask=i < cols, other=-1e30)
+    e = tl.exp(v.to(tl.float32) - most(v))
+    tl.store(y + tl.program_id(0) * cols + i, e, mask=i < cols)
+
+def shifted(x):
+    y = torch.empty_like(x)
+    kernel[(x.size(0),)](x, y, x.size(1), BLOCK=128)
+    return y
+"""
+
+
+@pytest.fixture(scope="module")
+def op():
+    @wb.op("inspected::shifted")
+    def shifted(x: Tensor) -> Tensor:
+        return (x.float() - x.float().amax(-1, keepdim=True)).exp().to(x.dtype)
+
+    shifted.cases(lambda t: iter([(t(4, 128),)]), dtypes=(torch.float32, torch.bfloat16))
+    wb.triton(shifted, CELL)
+    return shifted
+
+
+def test_every_stage_by_source_line(op):
+    report = op.inspect()
+    assert (report.how, report.dtype, report.others) == (
+        "triton Triton",
+        "float32",
+        ("bfloat16",),
+    ) or report.how == "Triton"
+    assert [s.name for s in report.stages] == ["ttir", "ttgir", "llir", "ptx", "sass"]
+    words = {"ttir": "tt.load", "ttgir": "tt.load", "llir": "ld.global", "ptx": "ld.global", "sass": "LDG"}
+    for name, word in words.items():
+        mine = [e for e in report.stage(name).entries if word in e.text]
+        assert mine, name
+        assert all(e.line == 9 for e in mine), name
+
+
+def test_what_a_helper_does_is_found_at_its_line_and_at_its_call(op):
+    report = op.inspect()
+    for name, word in (("ttir", "maxnumf"), ("ptx", "max.f32"), ("sass", "FMNMX")):
+        mine = [e for e in report.stage(name).entries if word in e.text]
+        assert mine, name
+        assert all(e.line == 4 and 10 in e.callers for e in mine), name
+
+
+def test_what_the_kernel_takes(op):
+    (row,) = op.inspect().rows
+    assert (row.kernel, row.threads, row.spills) == ("kernel", 128, 0)
+    assert 8 <= row.registers <= 64
+    assert row.occupancy == 1.0
+
+
+def test_the_dtype_is_chosen_among_those_compiled(op):
+    assert op.inspect(dtype=torch.bfloat16).dtype == "bfloat16"
+    with pytest.raises(
+        SchemaError, match="no kernel of the cell has been compiled for float16; there are float32, bfloat16"
+    ):
+        op.inspect(dtype="float16")
+
+
+def test_a_cell_of_which_nothing_was_compiled(namespace):
+    @wb.op(f"{namespace}::shifted")
+    def shifted(x: Tensor) -> Tensor:
+        return (x.float() - x.float().amax(-1, keepdim=True)).exp().to(x.dtype)
+
+    wb.triton(shifted, CELL)
+    with pytest.raises(SchemaError, match="no kernel of the cell has been compiled.*give the op a case"):
+        shifted.inspect()
