@@ -11,6 +11,7 @@ import torch
 
 from ..case import Case
 from ..errors import WorkbenchError
+from ..inputs import tensors_in
 from ..report import Check, Row
 from . import agree
 from .cures import cure
@@ -97,6 +98,11 @@ def _gradients(sample: Sample, cases: tuple[Case, ...]) -> list[Row]:
     op, label = sample.op, sample.label
     reason = "the op draws random numbers" if op.random else ""
     reason = reason or ("" if sample.takes_gradients else "nothing here takes a gradient")
+    floating = any(x.is_floating_point() for x in tensors_in(sample.inputs()))
+    if not reason.startswith("the op draws") and floating and not op.differentiable:
+        detail = "it is not differentiable: calls work, a backward through them raises"
+        write = f"Write @op.backward, or a cell for {op.schema.name}.backward."
+        return [Row("gradients", label, "skip", detail, write)]
     if reason:
         return [Row("gradients", label, "skip", f"not judged: {reason}")]
     same = [c for c in cases if c.name == sample.case.name]
