@@ -12,15 +12,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 
 from . import examine
 from .case import Case
 from .check import agree
-from .check.expect import Expected, as_tensor, leaves
+from .check.expect import Expected, as_tensor, expected, leaves
+from .check.full import doubt
 from .check.full.finding import Finding
+from .check.gradients import expected_gradients
 from .errors import BuildError, SchemaError, WorkbenchError
 from .evidence import Evidence, evidence
 from .inputs import fresh, tensors_in
@@ -108,7 +110,7 @@ class KernelTries:
 
         pending = self.pool.submit(run) if ready else None
         self._forget(cases)
-        return _Running(self.op, self.slot, asked, pending)
+        return _Running(self.op, self.slot, asked, pending, spread)
 
     def close(self) -> None:
         for dtypes in self._added:  # a form that nobody asked for is none
@@ -201,8 +203,8 @@ class KernelTries:
 class _Running:
     """Inputs on their way; `result` judges, in the thread that asks."""
 
-    def __init__(self, op, slot: str, asked: list[Asked], pending: Future | None) -> None:
-        self.op, self.slot, self.asked, self.pending = op, slot, asked, pending
+    def __init__(self, op, slot: str, asked: list[Asked], pending: Future | None, spread: bool) -> None:
+        self.op, self.slot, self.asked, self.pending, self.spread = op, slot, asked, pending, spread
 
     def done(self) -> bool:
         return self.pending is None or self.pending.done()
@@ -226,6 +228,8 @@ class _Running:
 
     def _judged(self, e: Evidence, r: Result) -> Finding:
         outcome = examine._outcome(self.op, self.slot, e, r, LIMIT_S)
+        if outcome.mismatch is not None and doubt.doubtful(outcome.share) and self.op.reference is not None:
+            outcome = examine._outcome(self.op, self.slot, self._again(e), r, LIMIT_S)
         status, detail = outcome.status, outcome.detail
         if status == "error":
             status = "refused" if detail.endswith(")") and " is not met" in detail else "raises"
@@ -236,6 +240,14 @@ class _Running:
             count = next(n for n in r.unwritten if n)
             detail = f"{count} elements of an output are never written; where NaN is wanted, what was there passes for it"
         return Finding(e.case, status, detail, outcome.share, outcome.mismatch)
+
+
+    def _again(self, e: Evidence) -> Evidence:
+        """The evidence with a second opinion on how exact the reference is."""
+        op = self.op
+        forward = partial(expected, op.reference, op.schema, compare=op.compare_function)
+        backward = partial(expected_gradients, op.reference, op.schema, spread=self.spread)
+        return replace(e, wanted=doubt.second_opinion(e.wanted, forward if self.slot == "forward" else backward))
 
 
 def _beyond_the_reference(a: Asked, r: Result) -> Finding:

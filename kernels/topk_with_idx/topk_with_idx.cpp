@@ -13,7 +13,11 @@ void topk_with_idx(const T* x, T* values, int64_t* indices, int64_t rows, int64_
   #pragma omp parallel for if (rows * cols > 1 << 15)
   for (int64_t r = 0; r < rows; ++r) {
     const T* row = x + r * cols;
-    auto larger = [row](int64_t a, int64_t b) { return float(row[a]) > float(row[b]) || (float(row[a]) == float(row[b]) && a < b); };
+    auto larger = [row](int64_t a, int64_t b) {  // NaN is larger than any number; equal ones stand in their order
+      const float p = row[a], q = row[b];
+      const bool is = p > q || (p != p && q == q), isnt = q > p || (q != q && p == p);
+      return is || (!isnt && a < b);
+    };
     std::vector<int64_t> best(k);
     for (int64_t c = 0; c < k; ++c) best[c] = c;
     std::make_heap(best.begin(), best.end(), larger);

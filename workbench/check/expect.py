@@ -29,13 +29,15 @@ SLACK_OF_A_VERSION = 8.0  # against another kernel's results, whose own error no
 class Output:
     """One tensor that a call leaves behind: an output, one of a list (`outs[0]`), a mutated argument, a gradient.
 
-    `value` is the reference's in the case's dtype, `true` its float64 run. `strides` None: any will do.
+    `value` is the reference's in the case's dtype, `true` its float64 run. `strides` None: any will do. `own` is the
+    reference's own error where it was looked at on more inputs than this one, else None.
     """
 
     name: str
     value: Tensor
     true: Tensor
     strides: tuple[int, ...] | None = None
+    own: Tensor | None = None
 
 
 @dataclass(frozen=True)

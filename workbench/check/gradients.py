@@ -90,8 +90,10 @@ def _forward(run: Callable, schema: Schema, inputs: Mapping[str, object], consta
     moving: dict[str, Tensor] = {}
 
     def leaf(argument: str, x: Any, place: str = "") -> object:
-        if not isinstance(x, Tensor) or not (x.is_floating_point() or x.is_complex()) or argument in constant:
+        if not isinstance(x, Tensor):
             return x
+        if not (x.is_floating_point() or x.is_complex()) or argument in constant:
+            return x.clone() if argument in schema.mutated else x  # a view made without gradients takes none in place
         moving[f"grad_{argument}{place}"] = x = x.detach().requires_grad_()
         return x.clone() if argument in schema.mutated else x
 

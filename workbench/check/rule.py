@@ -35,18 +35,29 @@ def floor(dtype: torch.dtype) -> float:
 
 
 def agrees(
-    got: Tensor, reference: Tensor, true: Tensor, dtype: torch.dtype, *, error: float = 2.0, slack: float = 1.0
+    got: Tensor,
+    reference: Tensor,
+    true: Tensor,
+    dtype: torch.dtype,
+    *,
+    error: float = 2.0,
+    slack: float = 1.0,
+    own: Tensor | None = None,
 ) -> Verdict:
     """Floating results against the reference's own, and both against a float64 run of it.
 
     `got`, `reference` and `true` have one shape and are float64; `dtype` is what the first two were computed in.
-    `error` is how many times the reference's own error is allowed, `slack` multiplies the floor.
+    `error` is how many times the reference's own error is allowed, `slack` multiplies the floor. `own` is that error
+    where it is known from more inputs than this one, float64 of the same shape. Two steps between denormals are
+    always allowed: there rounding has no relative size.
     """
     misplaced = _misplaced(got, reference, true, dtype)
     target = torch.where(true.isfinite(), true, reference)
     off = _rows(_error(got, target))
-    allowed = error * _most(_rows(_error(reference, target)))
+    made = _error(reference, target)
+    allowed = error * _most(_rows(made if own is None else torch.maximum(made, own)))
     allowed = allowed + slack * floor(dtype) * _most(_rows(torch.where(target.isfinite(), target, 0).abs()))
+    allowed = allowed + 2 * torch.finfo(dtype).tiny * torch.finfo(dtype).eps
     wrong = (off > allowed).reshape(got.shape) | misplaced
     shares = off / allowed
     shares = torch.where(off == 0, 0, shares)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -61,6 +62,49 @@ def sizes_of(cases: Sequence[Case], schema: Schema) -> tuple[Sizes, ...]:
         if structure:
             groups.setdefault(structure, []).append((case, bound))
     return tuple(_sizes(structure, members) for structure, members in groups.items())
+
+
+PLACES = 8  # of a class that is taken apart: more would be too many ways
+
+
+def refined(family: Sizes, accepts: Callable[[Mapping[Place, int]], bool]) -> Sizes:
+    """The same family with those classes taken apart that are equal by chance: all sizes of a square matmul.
+
+    `accepts` says whether the reference takes the smallest case with these sizes changed. The smallest groups of
+    places that may change alone are the classes.
+    """
+    found: list[tuple[Place, ...]] = []
+    numbers: dict[int, int] = {}
+    for number, places in enumerate(family.classes):
+        numbers[number] = len(found)
+        found += _parted(places, accepts) if _by_chance(family, places) else [places]
+    if len(found) == len(family.classes):
+        return family
+    return replace(family, classes=tuple(found), scalars=tuple((n, numbers[c]) for n, c in family.scalars))
+
+
+def _by_chance(family: Sizes, places: tuple[Place, ...]) -> bool:
+    """May it hold what does not belong together: two sizes of one tensor, or whatever a single case shows?"""
+    leaves = [leaf for leaf, _ in places]
+    return 1 < len(places) <= PLACES and (len(set(leaves)) < len(leaves) or len(family.cases) == 1)
+
+
+def _parted(places: tuple[Place, ...], accepts: Callable[[Mapping[Place, int]], bool]) -> list[tuple[Place, ...]]:
+    left, parts = list(places), []
+    while len(left) > 1:
+        first, rest = left[0], left[1:]
+        part = next(
+            (
+                (first, *more)
+                for count in range(len(rest))
+                for more in itertools.combinations(rest, count)
+                if accepts(dict.fromkeys((first, *more), 1))
+            ),
+            tuple(left),
+        )
+        parts.append(part)
+        left = [p for p in left if p not in part]
+    return [*parts, *((p,) for p in left)]
 
 
 def _sizes(structure: tuple, members: list[tuple[Case, dict[str, object]]]) -> Sizes:

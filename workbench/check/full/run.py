@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ from ..float64 import available_bytes
 from ..sample import Checkable, Sample, guarded, size
 from . import derivatives, graphs, metadata, rows, sweep, transforms
 from .bounds import bounds
+from .classes import Place, Sizes, leaves_of, refined, sizes_of
 from .finding import Finding, Pending, Tries
 from .rows import Tried
 from .shrink import smallest
@@ -72,6 +73,23 @@ class Full:
         self.started, self.done, self.of = time.perf_counter(), 0, 0
         self.declared = frozenset(rows.dtypes_in(c.bound(op.schema)) for c in self.cases)
         self.sweeps: list[Sweep] = []
+        self.families = tuple(self._refined(f) for f in sizes_of(self.cases, op.schema))
+
+    def _refined(self, family: Sizes) -> Sizes:
+        """The classes of sizes, those that are equal by chance taken apart as far as the reference goes along."""
+        base = sweep.bases_of(family, self.op.schema)[0]
+        leaves = leaves_of(base.bound(self.op.schema))
+        least = min((n for x in leaves.values() for n in x.shape), default=0)
+        if self.op.reference is None or least < 2 or sum(x.numel() for x in leaves.values()) > sweep.MANY:
+            return family
+
+        def accepts(changes: Mapping[Place, int]) -> bool:
+            one = replace(family, classes=tuple((place,) for place in changes))
+            grown = {i: leaves[leaf].shape[dim] + more for i, ((leaf, dim), more) in enumerate(changes.items())}
+            case = self._case(Variant("", "", base, one, tuple(grown.items())))
+            return case is not None and self._accepted(case)
+
+        return refined(family, accepts)
 
     def wants(self, check: str) -> bool:
         return not self.only or check in self.only
@@ -105,7 +123,7 @@ class Full:
     def _planned(self, tries: Tries) -> list[Variant]:
         kernel = getattr(tries, "kernel", None)
         source, declaration = getattr(kernel, "source", None), getattr(kernel, "declaration", None)
-        found = sweep.plan(self.op.schema, self.cases, bounds(source, declaration))
+        found = sweep.plan(self.op.schema, self.families, bounds(source, declaration))
         if tries.slot == "backward":
             found = tuple(v for v in found if v.check in {"sizes", "layouts"} and not v.rank)
             found = tuple(v for v in found if v.case(self.op.schema) is not None)
@@ -177,8 +195,7 @@ class Full:
         """The same input several times, at a size at which threads share the work, and a small one."""
         if tries.slot != "forward" or not self.wants("determinism"):
             return
-        families = sweep.sizes_of(self.cases, self.op.schema)
-        family = families[0] if families else None
+        family = self.families[0] if self.families else None
         base = sweep.bases_of(family, self.op.schema)[0] if family else self.sample.case
         large = sweep.many(base, family, self.op.schema) if family else None
         case = self._case(large) if large is not None else None
@@ -209,11 +226,12 @@ class Full:
         """A backward kernel from incoming gradients that are one number, seen everywhere."""
         if tries.slot != "backward" or not self.wants("gradients"):
             return
-        families = sweep.sizes_of(self.cases, self.op.schema)
-        bases = sweep.bases_of(families[0], self.op.schema) if families else [self.sample.case]
+        if not self.families:
+            return
+        bases = sweep.bases_of(self.families[0], self.op.schema)
         found = tries.submit(bases, spread=True).result()
         about = "expanded incoming gradients"
-        tried = [Tried(Variant("gradients", about, b, families[0]), f) for b, f in zip(bases, found, strict=True)]
+        tried = [Tried(Variant("gradients", about, b, self.families[0]), f) for b, f in zip(bases, found, strict=True)]
         made = rows.row("gradients", about, tried, "", tries.device)
         if made is not None:
             yield made
@@ -224,12 +242,13 @@ class Full:
         """Inputs on which every kernel was right: what may be run in this process. `plain` leaves layouts out."""
         wrong = {self._key(t.variant) for s in self.sweeps for t in s.tried if t.finding.wrong}
         if not self.sweeps:
-            variants = [v for v in sweep.plan(self.op.schema, self.cases) if not v.dtypes]
+            variants = [v for v in sweep.plan(self.op.schema, self.families) if not v.dtypes]
             return [c for v in variants if v.check == check and (c := self._case(v)) is not None and self._accepted(c)]
         agreed = [
             t for s in self.sweeps for t in s.tried
             if s.tries.slot == "forward" and t.finding.status == "agree" and t.variant.check == check
             and self._key(t.variant) not in wrong
+            and (not t.variant.dtypes or rows.dtypes_in(rows.arguments_of(t.finding.case)) in self.declared)
         ]  # fmt: skip
         if plain:
             agreed = [t for t in agreed if not t.variant.rank]

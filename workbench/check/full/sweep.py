@@ -14,7 +14,7 @@ from ...case import Case
 from ...inputs import FLOATS
 from ...schema import Schema
 from .bounds import Bound
-from .classes import Sizes, leaves_of, sizes_of
+from .classes import Sizes, leaves_of
 from .layouts import LAYOUTS
 from .values import VALUES
 from .variant import FOUR, ONE_BASE, RANKS, TWICE, Variant
@@ -24,17 +24,16 @@ MANY = 1 << 16  # elements at which threads share the work
 SMALL = 5  # other sizes, while one is swept
 PRIMES = (3, 7, 5, 11, 13, 17)
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-HUGE = {"more than 2**31 elements": (1 << 31) + 1, "more than 2**31 bytes": 0}
 
 
-def plan(schema: Schema, cases: Sequence[Case], bounds: Sequence[Bound] = ()) -> tuple[Variant, ...]:
+def plan(schema: Schema, families: Sequence[Sizes], bounds: Sequence[Bound] = ()) -> tuple[Variant, ...]:
     """All variants of an op's cases, in the order in which they are tried: cheap and telling ones first.
 
-    >>> {v.check for v in plan(schema, cases)}
+    >>> {v.check for v in plan(schema, sizes_of(cases, schema))}
     {'sizes', 'layouts', 'values', 'dtypes', 'scalars'}
     """
     found: list[Variant] = []
-    for family in sizes_of(cases, schema):
+    for family in families:
         bases = bases_of(family, schema)
         for base in bases:
             first = base is bases[0]

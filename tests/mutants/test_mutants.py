@@ -1,0 +1,84 @@
+"""A full check finds every mutant, and says nothing against the ops that they were made from."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import workbench as wb
+from tests.live import gone
+from tests.mutants.ops import OPS, Correct
+from tests.mutants.table import MUTANTS, Mutant
+from workbench import tryout
+from workbench.check import full, quick
+from workbench.errors import TrialError
+from workbench.trial import allocator
+
+SLOW = {"inductor", "export"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def guarded():
+    assert allocator.wait()
+
+
+def made(name: str, correct: Correct, **instead: object):
+    """The op, defined afresh under one name, so that its launchers come from the store."""
+    gone(f"mutants::{name}")
+    op = wb.op(f"mutants::{name}", **correct.options)(correct.reference)
+    op.cases(dtypes=correct.dtypes)(correct.cases)
+    for slot, kernel in {**correct.slots, **instead}.items():
+        if slot == "fake":
+            op.fake(kernel)
+        elif slot == "vmap":
+            op.vmap(kernel)
+        elif callable(kernel):
+            op.backward(kernel) if slot == "backward" else op.kernel("cpu")(kernel)
+        else:
+            wb.cpp(f"mutants::{name}.{slot}" if slot != "forward" else op, kernel)
+    return op
+
+
+def mutated(m: Mutant) -> dict[str, object]:
+    if m.instead:
+        return m.instead
+    text = OPS[m.op].slots[m.slot]
+    for old, new in m.changes:
+        assert old in text, f"{m.name}: {old!r} is not in the cell of {m.op}"
+        text = text.replace(old, new)
+    return {m.slot: text}
+
+
+def checked(op, only=()):
+    tries = [*tryout.tries_of(op), *tryout.tries_of(op, "backward")]
+    return full.check(op, lambda: tries, lambda: quick.check(op, "full"), device="cpu", only=only)
+
+
+@pytest.mark.parametrize("m", MUTANTS, ids=[f"{m.op}: {m.name}" for m in MUTANTS])
+def test_every_mutant_is_found(m):
+    try:
+        op = made(m.op, OPS[m.op], **mutated(m))
+    except TrialError as error:
+        assert m.check == "trial", f"its own trial has found it: {error}"
+        return
+    assert m.check != "trial", "its own trial should have found it"
+    asked = {"fake": "metadata"}.get(m.check, m.check)
+    report = checked(op, ("sizes", "layouts", asked) if asked in full.HERE else (asked,))
+    found = [r for r in report.rows if r.status == "fail" and r.check == m.check and r.case.startswith(m.about)]
+    assert found, f"no {m.check} row fails:\n{report}"
+    assert any(re.search(m.says, r.detail) for r in found), str(report)
+    assert all(r.cure for r in found), f"no cure: {[r.detail for r in found]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS)
+def test_no_false_alarm_on_a_correct_op(name):
+    op = made(name, OPS[name])
+    report = checked(op)
+    assert report.ok, "\n".join(f"{r.check} | {r.case} | {r.detail}" for r in report.rows if r.status == "fail")
+    assert sum(r.status == "pass" for r in report.rows) > 20
+
+
+def test_the_table_is_one_of_many():
+    assert len(MUTANTS) >= 55 and len({(m.op, m.name) for m in MUTANTS}) == len(MUTANTS)
