@@ -141,6 +141,12 @@ class Memory:
         """How many elements of `tensor`, which lies in `block`, still hold the poison."""
         return 0 if self.bare else guard.poisoned(tensor, _flat(tensor), tensor.data_ptr() - block.start)
 
+    def poison(self, tensor: torch.Tensor) -> None:
+        """Fill what lies in no block."""
+        data = _flat(tensor)
+        if data.storage_offset() % _WORD == 0:
+            _fill(data, POISON)
+
     def content(self, tensor: torch.Tensor) -> memoryview:
         """The bytes from the first element to the last one, gaps included, on the CPU."""
         if not tensor.numel():

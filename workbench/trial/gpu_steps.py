@@ -23,7 +23,8 @@ from .wire import Order
 
 OWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
 LOOK_S, SAME_LOOKS = 0.02, 3  # at a tool's log
-MOST_BYTES, LARGE = 1 << 30, 64 << 20  # of what code allocates by itself: guarded in all, and in one piece
+# Of what code allocates by itself: guarded in a step, zones included, and in one piece.
+MOST_BLOCKS, MOST_BYTES, LARGE = 512, 1 << 30, 64 << 20
 
 
 class GpuTrial(Trial):
@@ -36,14 +37,18 @@ class GpuTrial(Trial):
         super().__init__(order, frames, output, memory)
         self.wanted: set[tuple[int, int]] = set()  # results that later steps take
         self.before = _ops()
+        self.rehomed = self.taken = 0  # blocks and bytes that the code of this step allocated by itself
 
     def guard_own(self, job: Job) -> AbstractContextManager:
         self.wanted = {(m.step, m.index) for step in job.steps for m in _made((step.args, step.keywords))}
         if not job.allocates or self.memory.bare:
             return nullcontext()
-        return Rehoming(self.rehome, self.memory.device)
+        return Rehoming(self.rehome, self.memory)
 
     def take(self, number: int, step: Any) -> None:
+        self.rehomed = self.taken = 0
+        if isinstance(self.guarding, Rehoming):
+            self.guarding.problem = ""
         super().take(number, step)
         if self.log:
             self.tell("log", number, _settled_size(self.log))
@@ -63,7 +68,9 @@ class GpuTrial(Trial):
         except Exception as lost:
             self.broken = True
             return "crash", gpu_faults.fault(f"{lost}\n{said(error)}")
-        return super().raised(error)
+        status, detail = super().raised(error)
+        inside = getattr(self.guarding, "problem", "")  # C++ in between loses the words of an exception of Python
+        return status, f"{detail}: {inside}" if inside and inside not in detail else detail
 
     def inspect(self, call: Call, outputs: tuple) -> tuple[str, str]:
         found = super().inspect(call, outputs)
@@ -76,15 +83,15 @@ class GpuTrial(Trial):
         return found
 
     def rehome(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that the code under trial made, moved to guarded memory; itself where that is too much."""
+        """Guarded memory for a tensor that the code under trial made; itself where that is too much."""
         meta = Meta.of(tensor)
         nbytes = meta.extent * meta.dtype.itemsize
         expected = any(m.extent * m.dtype.itemsize == nbytes for m in self.step.layout or ())
-        taken = sum(b.room.nbytes for b in self.blocks if b.start in self.own)
-        if not expected and (nbytes > LARGE or taken + nbytes > MOST_BYTES):
+        if self.rehomed >= MOST_BLOCKS or self.taken > MOST_BYTES or (nbytes > LARGE and not expected):
             return tensor
         start = self.allocate_own(nbytes)
         block = next(b for b in reversed(self.blocks) if b.start == start)
+        self.rehomed, self.taken = self.rehomed + 1, self.taken + block.room.mapped
         return self.memory.tensor(block, meta)
 
     def release(self, number: int) -> None:
@@ -112,16 +119,17 @@ class GpuTrial(Trial):
 
 
 class Rehoming(TorchDispatchMode):
-    """While it is active, each new tensor on `device` that an op of torch gives is handed to `rehome`.
+    """While it is active, each new tensor on the device that an op of torch gives is handed to `rehome`.
 
     This is how code that allocates by itself, in Python or in C++ through torch's dispatcher, gets memory between red
     zones. Its own ops run as they are, with this mode inside them.
     """
 
-    def __init__(self, rehome: Callable[[torch.Tensor], torch.Tensor], device: str) -> None:
+    def __init__(self, rehome: Callable[[torch.Tensor], torch.Tensor], memory: Memory) -> None:
         super().__init__()
         self.supports_higher_order_operators = True
-        self.rehome, self.device = rehome, torch.device(device)
+        self.problem = ""  # what an op of torch said when it raised
+        self.rehome, self.memory, self.device = rehome, memory, torch.device(memory.device)
         self.key = torch._C.DispatchKey.CUDA if self.device.type == "cuda" else torch._C.DispatchKey.CPU
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> object:
@@ -131,7 +139,11 @@ class Rehoming(TorchDispatchMode):
         if func.namespace not in OWN_NAMESPACES:
             with self:
                 return func._op_dk(self.key, *args, **kwargs)
-        returned = func(*args, **kwargs)
+        try:
+            returned = func(*args, **kwargs)
+        except Exception as error:
+            self.problem = said(error)
+            raise
         known = {_storage(t) for t in _tensors((args, kwargs))}
         return _replaced(returned, lambda t: self.moved(t, func, known))
 
@@ -140,7 +152,10 @@ class Rehoming(TorchDispatchMode):
         if not plain or tensor.device != self.device or not tensor.numel() or _storage(tensor) in known:
             return tensor
         new = self.rehome(tensor)
-        if new is not tensor and not func._schema.name.startswith(EMPTY):
+        if func._schema.name.startswith(EMPTY):
+            if new is tensor:
+                self.memory.poison(tensor)
+        elif new is not tensor:
             new.copy_(tensor)
         return new
 
