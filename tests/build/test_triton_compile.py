@@ -108,14 +108,18 @@ def double(x):
 
 
 def test_too_much_shared_memory_names_the_limit():
-    with pytest.raises(BuildError, match=r"kernel takes \d+ KB of shared memory, a block of sm_90 has 227 KB") as raised:
+    with pytest.raises(
+        BuildError, match=r"kernel takes \d+ KB of shared memory, a block of sm_90 has 227 KB"
+    ) as raised:
         compiled(DOT.format(B=", B=256"), torch.empty(256, 256))
     assert type(raised.value) is BuildError and raised.value.line == 3
 
 
 def test_an_autotuned_kernel_is_compiled_in_the_first_configuration_that_fits():
-    tuned = DOT.replace("@triton.jit", "@triton.autotune([triton.Config({'B': b}) for b in (256, 32)], key=[])\n@triton.jit")
-    [found] = compiled(tuned.replace('{B}', ''), torch.empty(256, 256)).values()
+    tuned = DOT.replace(
+        "@triton.jit", "@triton.autotune([triton.Config({'B': b}) for b in (256, 32)], key=[])\n@triton.jit"
+    )
+    [found] = compiled(tuned.replace("{B}", ""), torch.empty(256, 256)).values()
     assert "B=32" in found.signature and found.resources.shared > 0
 
 

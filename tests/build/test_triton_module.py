@@ -90,7 +90,9 @@ def test_the_interpreter_and_the_compiler_do_not_disturb_each_other():
     import triton.language as tl
     from triton import knobs
 
-    kinds = {type(triton_kernels.innermost(triton_module.load(source(CELL), interpreted=i).kernel)).__name__ for i in (0, 1)}
+    kinds = {
+        type(triton_kernels.innermost(triton_module.load(source(CELL), interpreted=i).kernel)).__name__ for i in (0, 1)
+    }
     assert kinds == {"JITFunction", "InterpretedFunction"}
     before = dict(vars(tl)), dict(vars(tl.core)), dict(vars(tl.tensor))
     x = torch.arange(40.0)
@@ -125,13 +127,15 @@ def f(x):
 
 
 def test_only_one_configuration_runs_and_it_may_rotate():
-    text = "seen = []\n" + CELL.replace("lambda meta: (", 'lambda meta: (seen.append((meta["B"], meta.get("EVEN"))) or ')
+    text = "seen = []\n" + CELL.replace(
+        "lambda meta: (", 'lambda meta: (seen.append((meta["B"], meta.get("EVEN"))) or '
+    )
     module = triton_module.load(source(text), interpreted=True)
     one_config([module.kernel], rotate=True)
     with interpreting():
         for _ in range(4):
             module.plus(torch.ones(16))
-    assert [b for b, _ in module.seen] in ([16, 16, 32, 32],)
+    assert [b for b, _ in module.seen] == [16, 16, 32, 32]
 
 
 # ---------------------------------------------------------------- helpers beside the notebook

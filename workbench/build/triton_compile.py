@@ -61,7 +61,7 @@ def compile(module: Any, seen: Sequence[Seen], target: Target, known: Mapping[st
     if not todo:
         return {}
     workers = min(4, len(todo), os.cpu_count() or 1)
-    with LOCK, _targeting(target), _hits() as hits, ThreadPoolExecutor(workers) as pool:
+    with LOCK, targeting(target), _hits() as hits, ThreadPoolExecutor(workers) as pool:
         done = {k: pool.submit(_first_that_fits, module, forms, target, hits) for k, forms in todo.items()}
         return {k: f.result() for k, f in done.items()}
 
@@ -117,17 +117,18 @@ class _Driver:
 
 
 @contextmanager
-def _targeting(target: Target) -> Iterator[None]:
+def targeting(target: Target) -> Iterator[None]:
     """Inside, Triton compiles for this target, with no look at the machine's own GPU."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime.driver import driver
 
-    before = vars(driver).get("_active")
+    before = dict(vars(driver))
     driver.set_active(_Driver(GPUTarget("cuda", target.number, 32)))
     try:
         yield
     finally:
-        driver._active = before
+        vars(driver).clear()
+        vars(driver).update(before)
 
 
 def _compile(module: Any, kernel: Any, given: Mapping[str, Any], target: Target, hits: Mapping[int, bool]) -> Compiled:
@@ -213,4 +214,4 @@ def _resources(name: str, made: Any, shared: int) -> Resources:
     return Resources(name, found.get("REG", 0), stack, stack, stack, shared, found.get("CONSTANT", 0))
 
 
-__all__ = ["Compiled", "compile"]
+__all__ = ["Compiled", "compile", "targeting"]

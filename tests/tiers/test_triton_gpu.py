@@ -1,0 +1,260 @@
+"""Triton cells on a GPU: the worker's trial, what Inductor makes of them, and who follows after a re-run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import workbench as wb
+from tests.live import gradients
+from tests.tiers.test_triton import BACKWARD, NORM, NORM_BACKWARD, SCALE
+
+pytestmark = pytest.mark.gpu
+
+TUNED = SCALE.replace(
+    "@triton.jit",
+    '@triton.autotune([triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((128, 1), (256, 2))], key=["n"])\n'
+    '@triton.heuristics({"EVEN": lambda a: a["n"] % a["BLOCK"] == 0})\n@triton.jit',
+)
+TUNED = TUNED.replace("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr, EVEN: tl.constexpr").replace(
+    ", BLOCK=64)", ")"
+)
+TUNED = TUNED.replace("[(triton.cdiv(x.numel(), 64),)]", '[lambda m: (triton.cdiv(x.numel(), m["BLOCK"]),)]')
+
+
+@pytest.fixture
+def scale(namespace):
+    @wb.op(f"{namespace}::scale")
+    def scale(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    @scale.cases(dtypes=(torch.float32, torch.bfloat16))
+    def _(t):
+        yield t(4, 8), 3.0
+        yield wb.case("odd", t(5, 123))
+
+    return scale
+
+
+def code_of(function, *args) -> tuple[object, str]:
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    found, code = run_and_get_code(torch.compile(function, fullgraph=True), *args)
+    return found, "\n".join(code)
+
+
+def x(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda")
+
+
+def test_a_cell_runs_on_the_gpu(scale):
+    wb.triton(scale, SCALE)
+    version = scale.runs("forward", "cuda")
+    assert version.number == 1 and ("forward", "cpu") not in scale.slots
+    assert {o.status for o in version.trial.outcomes} == {"agree"} and len(version.trial.outcomes) == 4
+    assert version.kernel.resources and version.rough_us > 0 and "regs" in scale.last_line.resources
+    for t in (x(100), x(3, 5).t(), x(7).bfloat16(), x(4, 4).half()):  # half was not tried before
+        got = scale(t, 3.0)
+        assert torch.equal(got, t * 3) and got.stride() == (t * 3).stride()
+    assert torch.equal(scale(torch.ones(3), 3.0), torch.full((3,), 3.0))  # the reference, on the CPU
+
+
+def test_the_kernel_runs_and_not_the_reference(scale):
+    wb.triton(scale, SCALE.replace("* k,", "* k + 1e-30,"))
+    zero = torch.zeros(3, device="cuda")
+    assert scale(zero).tolist() == [pytest.approx(1e-30, rel=1e-3)] * 3
+    assert scale.torch_op(zero).tolist() == scale(zero).tolist()
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), [
+    ("* k,", "* k + 1,", "mismatch"),
+    ("tl.load(x + i,", "tl.load(x + i + 100000000000,", "crash"),
+    ("    tl.store", "    while tl.load(x) == tl.load(x):\n        k += 0.0\n    tl.store", "hang"),
+])  # fmt: skip
+def test_what_is_wrong_is_refused_and_this_context_lives(scale, old, new, kind, monkeypatch):
+    monkeypatch.setattr("workbench.examine.LIMIT_S", 5.0)
+    wb.triton(scale, SCALE)
+    with pytest.raises(wb.TrialError) as raised:
+        wb.triton(scale, SCALE.replace(old, new))
+    assert raised.value.kind == kind
+    t = x(9)
+    assert torch.equal(scale(t, 3.0), t * 3)
+
+
+# ---------------------------------------------------------------- compiled callers
+
+
+def test_inductor_sees_the_kernel(scale):
+    wb.triton(scale, SCALE.replace("kernel", "scale_kernel"))
+    t = x(64)
+    found, code = code_of(lambda t: scale(t, 3.0) + 1, t)
+    assert torch.allclose(found, t * 3 + 1)
+    assert "scale_kernel" in code and f"torch.ops.{scale.schema.namespace}" not in code
+    cpu, code = code_of(lambda t: scale(t, 3.0) + 1, torch.ones(4))
+    assert torch.equal(cpu, torch.full((4,), 4.0)) and "scale_kernel" not in code
+
+
+def test_inductor_sees_forward_and_backward(scale):
+    wb.triton(scale, SCALE.replace("kernel", "scale_kernel") + BACKWARD.replace("kernel", "scale_kernel"))
+    t = x(64)
+    [wanted] = gradients(lambda t: t * 3, t)
+    torch._dynamo.reset()
+    [got] = gradients(torch.compile(lambda t: scale(t, 3.0), fullgraph=True), t)
+    assert torch.allclose(got, wanted, rtol=1e-5)
+    [eager] = gradients(lambda t: scale(t, 3.0), t)
+    assert torch.allclose(eager, wanted, rtol=1e-5)
+
+
+def test_autotune_and_heuristics(scale):
+    wb.triton(scale, TUNED.replace("kernel", "tuned_kernel"))
+    t = x(1000)
+    assert torch.equal(scale(t, 3.0), t * 3)
+    found, code = code_of(lambda t: scale(t, 3.0) + 1, t)
+    assert torch.allclose(found, t * 3 + 1) and "tuned_kernel" in code
+
+
+def test_heuristics_alone(scale):
+    text = SCALE.replace("@triton.jit", '@triton.heuristics({"BLOCK": lambda a: 64})\n@triton.jit').replace(
+        ", BLOCK=64)", ")"
+    )
+    wb.triton(scale, text.replace("kernel", "lone_kernel"))
+    t = x(100)
+    found, code = code_of(lambda t: scale(t, 3.0) + 1, t)
+    assert torch.equal(scale(t, 3.0), t * 3) and torch.allclose(found, t * 3 + 1) and "lone_kernel" in code
+
+
+def test_an_autotuner_with_hooks_stays_opaque_and_right(scale):
+    hooked = TUNED.replace('key=["n"]', 'key=["n"], pre_hook=lambda args, reset_only=False: None')
+    wb.triton(scale, hooked)
+    t = x(1000)
+    found, code = code_of(lambda t: scale(t, 3.0) + 1, t)
+    assert torch.allclose(found, t * 3 + 1) and not scale.runs("forward", "cuda").kernel.inlined
+    assert f"torch.ops.{scale.schema.namespace}" in code
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_changed_helper_or_constant_reaches_compiled_callers(scale, mode, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "from helpers import plus\nADD = tl.constexpr(0.0)\n" + SCALE.replace("* k,", "* k + ADD + plus(i),")
+    helper = "import triton\nimport triton.language as tl\n@triton.jit\ndef plus(i):\n    return i * {}\n"
+    (tmp_path / "helpers.py").write_text(helper.format("0.0"))
+    wb.triton(scale, text)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda t: scale(t, 3.0) + 1, fullgraph=True, mode=mode)
+    zero = torch.zeros(3, device="cuda")
+
+    def calls() -> list[float]:
+        for _ in range(3):  # reduce-overhead records at the second call
+            found = compiled(zero)
+        return found.tolist()
+
+    assert calls() == [1.0, 1.0, 1.0] and scale(zero).tolist() == [0.0, 0.0, 0.0]
+    wb.triton(scale, text.replace("constexpr(0.0)", "constexpr(5.0)"), force=True)
+    assert scale(zero).tolist() == [5.0, 5.0, 5.0] and calls() == [6.0, 6.0, 6.0]
+    (tmp_path / "helpers.py").write_text(helper.format("1.0"))
+    wb.triton(scale, text, force=True)
+    assert scale(zero).tolist() == [0.0, 1.0, 2.0] and calls() == [1.0, 2.0, 3.0]
+    scale.restore(0)
+    assert calls() == [1.0, 1.0, 1.0]
+
+
+def test_export_keeps_the_op(scale):
+    wb.triton(scale, SCALE)
+
+    class Model(torch.nn.Module):
+        def forward(self, t):
+            return scale(t, 3.0)
+
+    program = torch.export.export(Model(), (x(8),))
+    assert any("scale" in str(n.target) for n in program.graph.nodes)
+
+
+# ---------------------------------------------------------------- gradients, streams, devices
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_saved_tensors_and_gradients(namespace, compiled):
+    @wb.op(f"{namespace}::norm", returns="y", saves="rstd")
+    def norm(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+    @norm.cases
+    def _(t):
+        yield t(3, 5), t(5)
+        yield wb.case("wide", t(4, 130), t(130))
+
+    wb.triton(norm, NORM)
+    wb.triton(f"{norm.qualname}.backward", NORM_BACKWARD)
+    torch._dynamo.reset()
+    called = torch.compile(lambda a, b: norm(a, b), fullgraph=True, dynamic=True) if compiled else norm
+    for rows, columns in ((3, 5), (8, 33)):
+        given = x(rows, columns), x(columns)
+        for got, wanted in zip(gradients(called, *given), gradients(norm.reference, *given), strict=True):
+            assert torch.allclose(got, wanted, atol=1e-4)
+
+
+def test_a_side_stream_and_a_cuda_graph(scale):
+    wb.triton(scale, SCALE)
+    t = torch.ones(1 << 16, device="cuda")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        found = scale(t, 3.0)
+    stream.synchronize()
+    assert torch.equal(found, t * 3)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = scale(t, 3.0)
+    t.fill_(2.0)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(held, torch.full_like(t, 6.0))
+
+
+def test_tensors_on_two_devices_are_refused(namespace):
+    @wb.op(f"{namespace}::add")
+    def add(a: Tensor, b: Tensor) -> Tensor:
+        return a + b
+
+    @add.cases
+    def _(t):
+        yield t(8), t(8)
+
+    wb.triton(
+        add,
+        """\
+@triton.jit
+def kernel(a, b, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.load(a + i, i < n) + tl.load(b + i, i < n), i < n)
+def add(a, b):
+    out = torch.empty_like(a)
+    kernel[(triton.cdiv(a.numel(), 64),)](a, b, out, a.numel(), B=64)
+    return out
+""",
+    )
+    with pytest.raises(RuntimeError, match="all tensors must be on one"):
+        add(x(8), torch.ones(8))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here")
+def test_a_second_gpu(scale):
+    wb.triton(scale, SCALE)
+    t = torch.randn(100, device="cuda:1")
+    assert torch.equal(scale(t, 3.0), t * 3) and torch.cuda.current_device() == 0
+    assert torch.equal(torch.compile(lambda t: scale(t, 3.0))(t), t * 3)
+
+
+def test_a_launcher_in_an_ordinary_cell(scale, tmp_path):
+    import importlib.util
+
+    file = tmp_path / "ordinary.py"
+    file.write_text("import torch, triton\nimport triton.language as tl\n" + SCALE)
+    spec = importlib.util.spec_from_file_location("ordinary_cell", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    scale.kernel("cuda")(module.scale)
+    t = x(100)
+    assert torch.equal(scale(t, 3.0), t * 3) and scale.runs("forward", "cuda").trial.ok
+    assert torch.equal(torch.compile(lambda t: scale(t, 3.0) + 1, fullgraph=True)(t), t * 3 + 1)
