@@ -51,7 +51,7 @@ class Device:
         return of[2] == mine[2] if of[3] == "a" else int(of[2]) <= int(mine[2])
 
 
-class Library:
+class Cubin:
     """A cubin that the driver has; `kernel` gives a handle of one of its functions."""
 
     def __init__(self, path: str, handle: int) -> None:
@@ -130,10 +130,10 @@ def _device(index: int) -> Device:
     )
 
 
-_libraries: dict[str, Library] = {}
+_libraries: dict[str, Cubin] = {}
 
 
-def load(path: str) -> Library:
+def load(path: str) -> Cubin:
     """The cubin at `path`, loaded once.
 
     >>> driver.load(build.path).kernel(build.names[0])
@@ -152,7 +152,7 @@ def load(path: str) -> Library:
         code = cuda.cuLibraryLoadData(ctypes.byref(handle), data, None, None, 0, None, None, 0)
         if code:
             raise _unloadable(path, code)
-        _libraries[path] = Library(path, handle.value or 0)
+        _libraries[path] = Cubin(path, handle.value or 0)
     return _libraries[path]
 
 
