@@ -166,9 +166,10 @@ def test_llvm_ir_by_source_line():
 
 
 def test_instructions_are_counted_by_what_they_do():
-    listing = "LDG.E.128 R0;LDG.E R1;LDG.E R1;LDG.E.U16 R2;STG.E.64 R3;LDS.128 R4;HFMA2.MMA R5, -RZ, RZ, 0, 0;FFMA R0;" \
-              "HGMMA.64x128x16.F32 R24;BAR.SYNC 0x0;STL R1;DADD R2"  # fmt: skip
-    text = ".text.k:\n" + "".join(f"  /*{i:04x}*/  {row} ;\n" for i, row in enumerate(listing.split(";")))
+    written = """LDG.E.128 R0;LDG.E R1;LDG.E R1;LDG.E.U16 R2;STG.E.64 R3;LDS.128 R4;HFMA2.MMA R5, -RZ, RZ, 0, 0;FFMA R0
+HGMMA.64x128x16.F32 R24;BAR.SYNC 0x0;STL R1;DADD R2"""
+    rows = written.replace("\n", ";").split(";")
+    text = ".text.k:\n" + "".join(f"  /*{i:04x}*/  {row} ;\n" for i, row in enumerate(rows))
     assert gpu.counts(sass.parse(text, "cell")["k"]) == (
         ("global loads of 16 bytes", 1),
         ("global loads of 4 bytes", 2),

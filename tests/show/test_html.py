@@ -11,7 +11,7 @@ from workbench.report import Card, Check, HistoryRow, Line, Mismatch, Outcome, R
 from workbench.show import code, html, picture, style
 
 EVIL = "<script>alert('&')</script>"
-VOID = {"br", "path", "line"}
+VOID = {"br", "path", "line", "input"}
 
 
 class Balance(HTMLParser):

@@ -10,7 +10,7 @@ import secrets
 from collections import Counter
 from html import escape
 
-from ..inspection import Comparison, Entry, Inspection, Stage, numbered
+from ..inspection import Comparison, Entry, Finding, Inspection, Stage, numbered
 from . import code, inspect_words
 from .markup import captions, folded, rich
 
@@ -68,13 +68,14 @@ def _side(place: int, last: int) -> str:
 
 def findings(report: Inspection) -> str:
     """What is worth knowing, the first eight in sight, then notes."""
-    said = [
-        f'<p class="cap">{f"<b>line {f.line}</b> " if f.line else ""}'
-        f"{f'<span class=bad>{rich(f.text)}</span>' if f.bad else rich(f.text)}</p>"
-        for f in report.findings
-    ]
+    said = [f'<p class="cap">{_finding(f)}</p>' for f in report.findings]
     rest = folded(f"{len(said) - FINDINGS} more", "".join(said[FINDINGS:])) if len(said) > FINDINGS else ""
     return f"{''.join(said[:FINDINGS])}{rest}{captions(inspect_words.notes(report))}"
+
+
+def _finding(found: Finding) -> str:
+    place = f"<b>line {found.line}</b> " if found.line else ""
+    return place + (f'<span class="bad">{rich(found.text)}</span>' if found.bad else rich(found.text))
 
 
 def source(report: Inspection, group: str) -> str:
