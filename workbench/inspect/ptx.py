@@ -56,7 +56,8 @@ def places(text: str, file: str) -> list[tuple[int, ...]]:
     for row in rows:
         if (at := PLACE.match(row)) and at[4]:
             parents.setdefault((at[1], at[2], at[3]), (at[4], at[5], at[6]))
-    found, now = [], ()
+    found: list[tuple[int, ...]] = []
+    now: tuple[int, ...] = ()
     for row in rows:
         if at := PLACE.match(row):
             now = _told(at, files, file) or _resolved(at, parents, files, file)

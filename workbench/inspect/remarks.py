@@ -40,7 +40,7 @@ def parse(log: str, file: str) -> tuple[Remark, ...]:
     >>> parse("a.cpp:10:27: optimized: loop vectorized using 32 byte vectors", "a.cpp")
     (Remark(line=10, column=27, kind='vectorized', text='loop vectorized using 32 byte vectors'),)
     """
-    found = {}
+    found: dict[Remark, None] = {}
     for row in log.splitlines():
         at = GCC.match(row) or CLANG.match(row)
         if at and (at["file"] == file or at["file"].endswith(f"/{file}")):

@@ -122,7 +122,7 @@ def plainer(line: str) -> str:
     return " ".join(_REGISTER.sub("#", line).split())
 
 
-def opcodes(left: Stage, right: Stage) -> list[tuple[str, int, int, int, int]]:
+def opcodes(left: Stage, right: Stage) -> Sequence[tuple[str, int, int, int, int]]:
     """difflib's opcodes of two stages, registers and labels left out of the comparison."""
     a, b = ([plainer(e.text) for e in s.entries] for s in (left, right))
     return difflib.SequenceMatcher(None, a, b, autojunk=len(a) + len(b) > 6000).get_opcodes()
@@ -130,7 +130,7 @@ def opcodes(left: Stage, right: Stage) -> list[tuple[str, int, int, int, int]]:
 
 def tally(report: Comparison, name: str) -> tuple[int, int, int]:
     """(lines alike, lines only on the left, lines only on the right) of a stage."""
-    made: Sequence[tuple[str, int, int, int, int]] = opcodes(*report.stage(name))
+    made = opcodes(*report.stage(name))
     alike = sum(b - a for kind, a, b, _, _ in made if kind == "equal")
     only = [(b - a, d - c) for kind, a, b, c, d in made if kind != "equal"]
     return alike, sum(x for x, _ in only), sum(y for _, y in only)
