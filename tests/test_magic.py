@@ -255,3 +255,33 @@ def interrupt_with(pid: str, mark) -> None:
             return
         time.sleep(0.02)
     os.kill(int(pid), 2)
+
+
+# ---------------------------------------------------------------- Triton
+
+TRITON = """\
+%%triton scale{options}
+@triton.jit
+def scale_kernel(x, out, k, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    {extra}tl.store(out + i, tl.load(x + i, i < n) * k, i < n)
+def scale(x, k=2.0):
+    out = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 64),)](x, out, k, x.numel(), BLOCK=64)
+    return out
+"""
+
+
+def test_triton_cells(notebook):
+    [line] = lines(notebook.run(TRITON.format(options="", extra="")))
+    assert line.data["text/plain"].startswith(f"scale triton v{notebook.version + 1} | ")
+    assert "2 cases agree" in line.data["text/plain"]
+    notebook.run("WIDTH = 64")
+    found = error(notebook.run(TRITON.format(options="", extra="").replace("BLOCK=64", "BLOCK=WIDTH")))
+    assert "line 8: WIDTH is not defined in this cell" in found.evalue and "write 'WIDTH = 64' in it" in found.evalue
+    outputs = notebook.run(TRITON.format(options=" --interpret", extra="print('at', k); "))
+    assert any("at 3.0" in o.get("text", "") for o in outputs) and len(lines(outputs)) == 1
+    assert magic.parse("scale --interpret", "triton") == ("scale", {"interpret": True})
+    with pytest.raises(wb.SchemaError, match="--interpret is no option of %%cpp"):
+        magic.parse("scale --interpret")
+    assert lines(notebook.run("%%cpp scale\n" + live.SCALE))

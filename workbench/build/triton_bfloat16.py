@@ -30,55 +30,63 @@ def narrowed(data: np.ndarray) -> np.ndarray:
 
 def patches() -> list[tuple[Any, str, Callable]]:
     """(class, method, its replacement) of what the interpreter gets wrong."""
-    import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+    counts = {"binary_op": 2, "ternary_op": 3, "unary_op": 1, "create_fma": 3, "create_dot": 3, "create_rsqrt": 1,
+              "create_erf": 1}  # fmt: skip
+    found = [(n, _around(getattr(Builder, n), c)) for n, c in counts.items() if hasattr(Builder, n)]
+    found += [("cast_impl", _cast(Builder.cast_impl)), ("create_fp_to_fp", _rounded(Builder.create_fp_to_fp))]
+    return [(Builder, name, function) for name, function in (*found, ("get_bf16", _constant))]
+
+
+def _handle(data: np.ndarray, dtype: str) -> Any:
+    import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
-    def is_ours(handle: Any) -> bool:
-        return bool(handle.dtype.scalar == tl.bfloat16)
+    return TensorHandle(data, getattr(tl, dtype))
 
-    def wide(handle: Any) -> Any:
-        return TensorHandle(widened(handle.data), tl.float32) if is_ours(handle) else handle
 
-    def back(made: Any, narrow: bool) -> Any:
+def _is_ours(dtype: Any) -> bool:
+    return bool(getattr(dtype.scalar, "name", "") == "bf16")
+
+
+def _wide(handle: Any) -> Any:
+    return _handle(widened(handle.data), "float32") if _is_ours(handle.dtype) else handle
+
+
+def _around(usual: Callable, count: int) -> Callable:
+    """The method on float32 for its first `count` operands; what it gives is of the last one's dtype."""
+
+    def call(self: Any, *args: Any) -> Any:
+        operands = args[:count]
+        if not any(_is_ours(a.dtype) for a in operands):
+            return usual(self, *args)
+        made = usual(self, *map(_wide, operands), *args[count:])
         if made.data.dtype == bool:
-            return TensorHandle(made.data, tl.int1)
-        return TensorHandle(narrowed(made.data), tl.bfloat16) if narrow else made
+            return _handle(made.data, "int1")
+        return _handle(narrowed(made.data), "bfloat16") if _is_ours(operands[-1].dtype) else made
 
-    def around(name: str, count: int) -> Callable:
-        usual = getattr(Builder, name)
+    return call
 
-        def call(self: Any, *args: Any) -> Any:
-            operands = args[:count]
-            if not any(is_ours(a) for a in operands):
-                return usual(self, *args)
-            return back(usual(self, *map(wide, operands), *args[count:]), is_ours(operands[-1]))
 
-        return call
-
-    cast = Builder.cast_impl
-    fp_to_fp = Builder.create_fp_to_fp
-
+def _cast(usual: Callable) -> Callable:
     def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
-        if dst_type.scalar == tl.bfloat16:
-            return TensorHandle(narrowed(wide(src).data), tl.bfloat16)
-        return cast(self, wide(src), dst_type) if is_ours(src) else cast(self, src, dst_type)
+        if _is_ours(dst_type):
+            return _handle(narrowed(_wide(src).data), "bfloat16")
+        return usual(self, _wide(src), dst_type)
 
+    return cast_impl
+
+
+def _rounded(usual: Callable) -> Callable:
     def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
         nearest = str(rounding_mode).rpartition(".")[2] in ("None", "RTNE")
-        if dst_type.scalar == tl.bfloat16 and src.data.dtype.kind == "f" and nearest:
-            return TensorHandle(narrowed(src.data), tl.bfloat16)
-        return fp_to_fp(self, src, dst_type, rounding_mode)
+        if _is_ours(dst_type) and src.data.dtype.kind == "f" and nearest:
+            return _handle(narrowed(src.data), "bfloat16")
+        return usual(self, src, dst_type, rounding_mode)
 
-    def get_bf16(self: Any, value: Any) -> Any:
-        return TensorHandle(narrowed(np.array([value], np.float32)), tl.bfloat16)
+    return create_fp_to_fp
 
-    def create_erf(self: Any, arg: Any, usual: Callable = Builder.create_erf) -> Any:
-        return back(usual(self, wide(arg)), is_ours(arg))
 
-    counts = {"binary_op": 2, "ternary_op": 3, "unary_op": 1, "create_fma": 3, "create_dot": 3, "create_rsqrt": 1}
-    found: list[tuple[Any, str, Callable]] = [
-        (Builder, n, around(n, c)) for n, c in counts.items() if hasattr(Builder, n)
-    ]
-    found += [(Builder, "cast_impl", cast_impl), (Builder, "create_fp_to_fp", create_fp_to_fp)]
-    return [*found, (Builder, "get_bf16", get_bf16), (Builder, "create_erf", create_erf)]
+def _constant(self: Any, value: Any) -> Any:
+    return _handle(narrowed(np.array([value], np.float32)), "bfloat16")
