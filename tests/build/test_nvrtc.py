@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.nvrtc_tools import ARCH, symbols
-from workbench.build import cuda_headers, nvrtc, nvrtc_library, nvrtc_options
+from workbench.build import cuda_headers, diagnostics, nvrtc, nvrtc_errors, nvrtc_library, nvrtc_options
 from workbench.build.resources import Resources
 from workbench.errors import BuildError, ToolchainError
 
@@ -172,6 +172,20 @@ def test_a_missing_header_says_which_and_where_it_was_looked_for(tmp_path):
     assert compile('#line 2 "cell [3]"\n#include "warp.cuh"\n' + PLAIN, "plain", includes=[str(tmp_path)]).path
     error = refused("#include <curand_nowhere.h>\n" + PLAIN, "plain")
     assert "`pip install nvidia-curand` brings it" in error.message
+
+
+def test_a_header_of_the_prelude_is_not_missing_on_a_line_of_the_user(monkeypatch):
+    monkeypatch.setattr(cuda_headers, "folders", lambda: ("/nowhere",))
+    error = refused('#include "wb_cuda.h"\n#include <cuda_fp16.h>\n#line 2 "cell [3]"\n' + PLAIN, "plain", file="cell [3]")
+    assert (error.file, error.line) == ("prelude", 2)
+    assert error.message == "there is no header cuda_fp16.h: looked in /nowhere (`flags -IFOLDER` adds one). `pip install nvidia-cuda-runtime` brings it"
+
+
+def test_functions_for_the_host_are_told_after_what_is_wrong_elsewhere():
+    error = refused('#line 2 "cell [3]"\nvoid host() { nothing(); }\n__global__ void k(float* x) { x[0] = wrong; }\n', "k", file="cell [3]")
+    assert [(d.line, d.message) for d in error.diagnostics] == [
+        (3, 'identifier "wrong" is undefined'), (2, diagnostics.FOR_THE_HOST), (2, 'identifier "nothing" is undefined'),
+    ]  # fmt: skip
 
 
 def test_an_option_that_nvrtc_lacks_is_named_on_its_line():
@@ -434,6 +448,6 @@ def test_the_architecture_follows_from_flags_and_text(arch, flags, text, chosen)
 
 
 def test_readable_names():
-    assert nvrtc.readable("(void(*)(const float*, int))mine::scale") == "mine::scale"
-    assert nvrtc.readable("scale<float, 3>") == "scale<float, 3>"
+    assert nvrtc_errors.readable("(void(*)(const float*, int))mine::scale") == "mine::scale"
+    assert nvrtc_errors.readable("scale<float, 3>") == "scale<float, 3>"
     assert Resources("k", 3).spills == 0

@@ -78,18 +78,18 @@ class Lines:
 
     @cached_property
     def _at(self) -> dict[tuple[str, int], str]:
+        before: dict[tuple[str, int], str] = {}  # what stands before the first `#line` is not the user's
         found: dict[tuple[str, int], str] = {}
-        ours: dict[tuple[str, int], str] = {}
-        into, label, number = ours, self.file, 1
+        label, number, lines = self.file, 1, before
         for line in self.text.split("\n"):
             match = LINE.match(line)
             if match:
                 number, label = int(match[1]), _unquoted(match[2]) if match[2] is not None else label
-                into = found
+                lines = found
                 continue
-            into.setdefault((label, number), line.rstrip("\r"))  # a thunk bears its function's lines once more
+            lines.setdefault((label, number), line.rstrip("\r"))  # a thunk bears its function's lines once more
             number += 1
-        return ours | found  # what stands before the first `#line` may bear the cell's name, and is not its line 1
+        return {**before, **found}
 
     def at(self, file: str, line: int) -> str:
         if (file, line) in self._at or file in self.labels:

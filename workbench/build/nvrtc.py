@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import BuildError, Diagnostic, ToolchainError, WorkbenchError
-from . import cache, cuda_headers, diagnostics, includes, nvrtc_library, nvrtc_options, ptxas, store
+from . import cache, cuda_headers, diagnostics, includes, nvrtc_errors, nvrtc_library, nvrtc_options, ptxas, store
 from . import flags as arguments
 from .body_parts import line_directive, quoted
 from .cpp import LIMIT_S, MAY_PASS, NAMES_ITS_FILE
@@ -24,7 +24,6 @@ from .result import Build, Made
 
 _PHASES = re.compile(r"^\s*File name, phase name, metric, unit\n(?:.*, (?:ms|s)\n)*", re.MULTILINE)
 _FRONT_END = re.compile(r", CUDA C\+\+ Frontend, ([\d.]+), ms")
-_OF_NAMES = re.compile(r"^__nv_name_map\(\d+\): error: (.*)\n  #pragma nv_mangled_name (.*)\n.*\n", re.MULTILINE)
 _HOST = "host functions are not allowed in JIT mode"
 _SUFFIX = {"CUBIN": "cubin", "PTX": "ptx"}
 OWN_S = 0.012  # what the front end takes for a kernel without headers
@@ -186,7 +185,7 @@ class Unit:
         (folder / artefact).write_bytes(answer.image)
         of_user = (d for d in diagnostics.parse(log, self.lines) if self.lines.are_of(d.file))
         said = (*of_user, *ptxas.diagnostics(log, self.lines), *before)
-        kernels = dict(zip(answer.names, map(readable, self.names)))
+        kernels = dict(zip(answer.names, map(nvrtc_errors.readable, self.names)))
         taken = ptxas.resources(log, kernels if self.names else None)
         return Made(
             artefact, "cuda", answer.seconds, said, taken, answer.names or tuple(r.kernel for r in taken),
@@ -210,7 +209,8 @@ class Unit:
 
     def _run(self, options: Sequence[str], limit_s: float, image: str = "") -> Answer:
         headers = cuda_headers.stand_ins()
-        begun = f"{line_directive(1, self.file)}\n{self.text}"
+        labelled = f'"{quoted(self.file)}"' in self.text  # then the lines before the user's have a name of their own
+        begun = f"{line_directive(1, 'prelude' if labelled else self.file)}\n{self.text}"
         try:
             return nvrtc_library.run(begun, name="cell", options=options, headers=headers, names=self.names,
                                      image=image or self.image, limit_s=limit_s)  # fmt: skip
@@ -220,23 +220,14 @@ class Unit:
 
     def _failure(self, answer: Answer, log: str) -> Exception:
         if answer.result == "ERROR_BUILTIN_OPERATION_FAILURE":
-            said = " ".join(log.split())
-            return ToolchainError(f"NVRTC is not complete: {said or answer.result}. Type `{nvrtc_library.INSTALL}`")
-        located = _OF_NAMES.sub(self._of_name, log)
-        said = diagnostics.parse(located, self.lines)
+            why = " ".join(log.split()) or answer.result
+            return ToolchainError(f"NVRTC is not complete: {why}. Type `{nvrtc_library.INSTALL}`")
+        said = nvrtc_errors.parse(log, self.lines)
         if not any(d.severity == "error" for d in said):
             said = (*ptxas.diagnostics(*self._with_ptx(log)), *said)
-        error = diagnostics.error(tuple(map(_with_package, said)), log, otherwise=f"NVRTC failed: {answer.result}")
+        error = diagnostics.error(said, log, otherwise=f"NVRTC failed: {answer.result}")
         passing = MAY_PASS.search(log) or diagnostics.NO_HEADER.search(log) or answer.result in _PASSING
         return store.Passing(error) if passing else error
-
-    def _of_name(self, said: re.Match) -> str:
-        """A message about a name that was asked for, as one about the function."""
-        reason, name = said[1], readable(said[2])
-        if reason.startswith("Error in parsing name expression"):
-            return ""
-        file, line = ptxas.defined(name.partition("<")[0], self.lines)
-        return f"{file or self.file}({line}): error: {name}: {reason}\n"
 
     def _with_ptx(self, log: str) -> tuple[str, Lines, str]:
         """ptxas names lines of its own input: what it says once more, with an input that names the user's."""
@@ -266,19 +257,3 @@ class Unit:
 
 
 _PASSING = ("ERROR_OUT_OF_MEMORY", "ERROR_INTERNAL_ERROR", "ERROR_PROGRAM_CREATION_FAILURE", "ERROR_CANCELLED")
-
-
-def readable(name: str) -> str:
-    """A kernel's name without the type that says which of several functions of that name is meant.
-
-    >>> readable("(void(*)(const float*, int))mine::scale")
-    'mine::scale'
-    """
-    return re.sub(r"^\(.*\)\s*(?=[\w:]+$)", "", name.strip())
-
-
-def _with_package(said: Diagnostic) -> Diagnostic:
-    """A missing header of CUDA's, with the package that brings it."""
-    missing = re.match(r"there is no header (\S+):", said.message)
-    package = cuda_headers.package_of(missing[1]) if missing else ""
-    return replace(said, message=f"{said.message}. `pip install {package}` brings it") if package else said

@@ -1,0 +1,65 @@
+"""NVRTC's messages, turned towards the user: names that were asked for, missing headers, functions for the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import Diagnostic
+from . import cuda_headers, diagnostics, ptxas
+from .diagnostics import Lines
+
+_OF_NAMES = re.compile(r"^__nv_name_map\(\d+\): error: (.*)\n  #pragma nv_mangled_name (.*)\n.*\n", re.MULTILINE)
+_FOR_DEVICE = re.compile(r"__(?:global|device)__")
+
+
+def parse(log: str, lines: Lines) -> tuple[Diagnostic, ...]:
+    """The messages in a log of NVRTC; see `diagnostics.parse`."""
+
+    def of_name(said: re.Match) -> str:
+        """A message about a name that was asked for, as one about the function."""
+        if said[1].startswith("Error in parsing name expression"):
+            return ""
+        name = readable(said[2])
+        file, line = ptxas.defined(name.partition("<")[0], lines)
+        return f"{file or lines.file}({line}): error: {name}: {said[1]}\n"
+
+    found = diagnostics.parse(_OF_NAMES.sub(of_name, log), lines)
+    return tuple(map(_with_package, _hosts_in_place(found, lines)))
+
+
+def readable(name: str) -> str:
+    """A kernel's name without the type that says which of several functions of that name is meant.
+
+    >>> readable("(void(*)(const float*, int))mine::scale")
+    'mine::scale'
+    """
+    return re.sub(r"^\(.*\)\s*(?=[\w:]+$)", "", name.strip())
+
+
+def _with_package(said: Diagnostic) -> Diagnostic:
+    """A missing header of CUDA's, with the package that brings it."""
+    missing = re.match(r"there is no header (\S+):", said.message)
+    package = cuda_headers.package_of(missing[1]) if missing else ""
+    return replace(said, message=f"{said.message}. `pip install {package}` brings it") if package else said
+
+
+def _hosts_in_place(found: Sequence[Diagnostic], lines: Lines) -> list[Diagnostic]:
+    """A function without __device__ is no error when all else is right, so it is told after what is wrong elsewhere.
+
+    Before what is wrong inside it, though: that is host code.
+    """
+    hosts = [d for d in found if d.message == diagnostics.FOR_THE_HOST]
+    at = {(d.file, d.line) for d in hosts}
+
+    def inside(said: Diagnostic) -> bool:
+        for number in range(said.line, 0, -1):
+            if (said.file, number) in at:
+                return True
+            if _FOR_DEVICE.search(lines.at(said.file, number)):
+                return False
+        return False
+
+    others = [d for d in found if d not in hosts]
+    return [*(d for d in others if not inside(d)), *hosts, *(d for d in others if inside(d))] if hosts else others
