@@ -30,7 +30,7 @@ FLOORS = (
     ("show",),
     ("save",),
     ("live", "op", "define", "evidence", "tried_here", "pulled", "steps", "verdicts", "examine", "tryout", "cost", "verdict", "slots",
-     "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt", "adopted_ops"),
+     "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt_plan", "adopt", "adopted_ops"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
 )

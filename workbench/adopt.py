@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from . import blocks, edit_times, examine, extensions, neighbours, pulled, schema, switch, verdict
+from . import adopt_plan, blocks, edit_times, examine, extensions, neighbours, pulled, schema, switch, verdict
 from . import source as sources_
-from .build import extension, includes, reload, wrappers
-from .build.result import Build
+from .adopt_plan import Wanted
+from .build import extension, includes, reload
 from .define import ops
 from .errors import BuildError, SchemaError, TrialError, WorkbenchError
 from .extensions import Defined, Extension, Made
@@ -26,28 +25,13 @@ from .op import Op
 from .register_adopted import GRADIENTS
 from .report import Line, Outcome, Trial
 from .source import Source
-from .tiers.block import BlockKernel
+from .tiers.block import BlockCudaKernel, BlockKernel
 from .trial import Job, Step, worker
 from .trial.probe import TOLD, Probe
 from .version import Version
 
 LIMIT_S = 20.0  # for loading, in the worker
-NOTHING = Build("", "", "full", 0.0, False)
 _probes: dict[Probe, dict] = {}
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be built: the sources of one extension, its name ("" if the text decides), torch's build options.
-
-    `functions` are the names to make ops of where no block says it (`wb.load_inline`), None: none.
-    """
-
-    sources: tuple[Source, ...]
-    name: str = ""
-    functions: tuple[str, ...] | None = None
-    options: Mapping[str, Any] | None = None
-    notes: tuple[str, ...] = ()
 
 
 def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = None) -> tuple[Extension, Line]:
@@ -59,11 +43,12 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     on the user's lines, for what never came to be a build that loads.
     """
     started = time.perf_counter()
+    adopt_plan.refuse_without_cuda(wanted)
     headers = extension.headers_of(wanted.sources, **(wanted.options or {}))
-    planned, after = _planned(wanted)
+    planned, after = adopt_plan.planned(wanted)
     mine = extensions.former(wanted.name, planned)
     extensions.refuse_taken(planned, mine, ())
-    made = replace(_probed(replace(planned, build=_built(wanted, planned, after)), mine), headers=headers)
+    made = replace(_probed(replace(planned, build=adopt_plan.built(wanted, planned, after)), mine), headers=headers)
     mine = extensions.former(wanted.name, made)
     again = mine.made is not None
     changed = verdict.rebuilt(includes.changed(mine.made.headers, headers), made.build.cached) if mine.made else ()
@@ -82,7 +67,8 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
 
     def version(op: Op, name: str) -> Version:
         return op.record(
-            Version(op.next_number(), "forward", "cpu", "cpp", "full", wanted.sources[0], title, trials[name], seconds,
+            Version(op.next_number(), "forward", made.device, made.language, "full", wanted.sources[0], title,
+                    trials[name], seconds,
                     refused.get(name, "") or ("is built beside one that was refused" if refused else ""), kernels[name])
         )  # fmt: skip
 
@@ -94,67 +80,11 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     for d in made.ops:
         op = mine.ops[d.name]
         versions.append((op, version(op, d.name)))
-        op.fill(("forward", "cpu"), versions[-1][1])
+        op.fill(("forward", made.device), versions[-1][1])
     seconds = time.perf_counter() - started
     if again and not made.build.cached:
         edit_times.remember("full", seconds)
     return mine, _line(made, mine, versions, seconds, (*wanted.notes, *told))
-
-
-# ---------------------------------------------------------------- build
-
-
-def _planned(wanted: Wanted) -> tuple[Made, str]:
-    """What the text says that it defines, before it is built; and the text to put behind it."""
-    text = blocks.read(wanted.sources, wanted.name)
-    name = _name(wanted, text)
-    text = blocks.read(wanted.sources, name)
-    made, plain, after = _functions(wanted, text, name)
-    first = wanted.sources[0]
-    if not text.blocks and not made and not plain:
-        raise SchemaError(
-            "nothing here says what it defines: name the op after the magic, or write a TORCH_LIBRARY or "
-            "PYBIND11_MODULE block", line=first.first_line, file=first.file,
-        )  # fmt: skip
-    lines = text.lines | {schema_.qualname: function.line for schema_, function in made}
-    names = tuple(Defined(n, n, (), line, first.file, None) for n, line in lines.items())
-    module = text.module or (name if plain else "")
-    # The functions of a module or of `functions` get blocks of their own.
-    generated = tuple(reload.Block("def", name, "", 0) for _ in made[:1])
-    found = (*(b for b in text.blocks if b.kind != "pybind"), *generated)
-    planned = Made(name, wanted.sources, NOTHING, text, found, names, module, plain)
-    return planned, "\n".join([*after, wrappers.render(made), reload.EXPORTS])
-
-
-def _built(wanted: Wanted, planned: Made, after: str) -> Build:
-    macros = reload.MACROS_PYTHON if planned.module else reload.MACROS
-    return extension.build(wanted.sources, name=planned.name, macros=macros, after=after, **(wanted.options or {}))
-
-
-def _name(wanted: Wanted, text: blocks.Text) -> str:
-    """The extension's name: of its module, which is a symbol in it, else as given, else after its first namespace."""
-    module = text.module if text.module != blocks.EXTENSION_NAME else ""
-    spaces = [b.namespace for b in text.blocks if b.kind in ("def", "fragment")] or [b.namespace for b in text.blocks]
-    spaces = [s for s in spaces if s != blocks.EXTENSION_NAME]
-    return module or wanted.name or next(iter(spaces), "") or "extension"
-
-
-def _functions(wanted: Wanted, text: blocks.Text, name: str) -> tuple[list, dict[str, str], list[str]]:
-    """Functions to make ops of, those that stay plain, and the text that a module of these needs."""
-    if wanted.functions is None or text.module:
-        made, plain = blocks.ops_of(text, wanted.sources, text.module)
-        return made, plain, []
-    exported = tuple((f, f, "", 0) for f in wanted.functions)
-    made, plain = blocks.ops_of(replace(text, exported=exported), wanted.sources, name)
-    missing = [f for f, why in plain.items() if why.endswith("no function of this text")]
-    if missing:
-        found = (
-            ", ".join(sorted({f.name for s in wanted.sources for f in sources_.functions(s.text, s.language)}))
-            or "none"
-        )
-        raise SchemaError(f"functions names {missing[0]!r}, which the sources do not define; they define {found}")
-    rows = [f'  m.def("{f}", torch::wrap_pybind_function({f}), "{f}");' for f in plain]
-    return made, plain, [f"PYBIND11_MODULE({name}, m) {{", *rows, "}"] if plain else []
 
 
 # ---------------------------------------------------------------- load in the worker
@@ -246,12 +176,14 @@ def _known(made: Made, mine: Extension) -> dict[str, Op]:
 
 def _kernel(made: Made, mine: Extension, d: Defined) -> BlockKernel:
     own = pulled.gradient(d.op_schema) if GRADIENTS & set(d.keys) else None
-    return BlockKernel(made.sources[0], d.op_schema, made.build, lambda: extensions.beside(made.spaces, mine), own,
-                       lambda: switch.restore(mine, made))  # fmt: skip
+    kernel = BlockCudaKernel if made.device == "cuda" else BlockKernel
+    return kernel(made.sources[0], d.op_schema, made.build, lambda: extensions.beside(made.spaces, mine), own,
+                  lambda: switch.restore(mine, made))  # fmt: skip
 
 
 def _judge(op: Op | None, kernel: BlockKernel, d: Defined, names: Sequence[str] | None) -> Trial:
-    if op is None or ("CPU" not in d.keys and not any(k.startswith(("Composite", "Autograd")) for k in d.keys)):
+    mine = ("CPU", "CUDA") if kernel.device == "cuda" else ("CPU",)
+    if op is None or (not set(mine) & set(d.keys) and not any(k.startswith(("Composite", "Autograd")) for k in d.keys)):
         return Trial(())
     chosen = [c for c in op.case_list() if names is None or c.name in names]
     return examine.examine(op, kernel, chosen)

@@ -15,7 +15,7 @@ from .build.result import Build
 from .errors import SchemaError
 from .op import Op
 from .schema import Schema
-from .source import Source
+from .source import LANGUAGE_DEVICES, Source
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,16 @@ class Made:
     @property
     def spaces(self) -> frozenset[str]:
         return frozenset(b.namespace for b in self.blocks)
+
+    @property
+    def language(self) -> str:
+        """`cuda` where one of its sources is."""
+        return "cuda" if any(s.language == "cuda" for s in self.sources) else "cpp"
+
+    @property
+    def device(self) -> str:
+        """Whose slot its kernels fill."""
+        return LANGUAGE_DEVICES[self.language]
 
     @property
     def files(self) -> frozenset[str]:

@@ -13,6 +13,8 @@ import re
 import shlex
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import ToolchainError
@@ -87,6 +89,20 @@ def compiler_environment(temporary: str | None = None) -> dict[str, str]:
     if temporary:
         made.update(TMPDIR=temporary, TMP=temporary, TEMP=temporary)
     return made
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """A variable of this process for as long as the block runs, for torch's own code that reads it; then as it was."""
+    former = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = former
 
 
 def search_paths() -> tuple[tuple[str, str], ...]:

@@ -77,7 +77,7 @@ def restore(mine: Extension, made: Made) -> None:
         op = mine.ops[d.name]
         kept = [v for v in op.versions[1:] if getattr(v.kernel, "built", None) == made.build and not v.refused]
         if kept:
-            op.fill(("forward", "cpu"), kept[-1])
+            op.fill(("forward", made.device), kept[-1])
 
 
 def _back(mine: Extension, new: Reloadable, released: Sequence[str], moved: Sequence[str]) -> None:

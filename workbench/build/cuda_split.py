@@ -1,4 +1,4 @@
-"""A CUDA text of the host tier as two: kernels and what they call for NVRTC, functions on `Tensor` for the C++ compiler.
+"""A CUDA text of the host tier as two: kernels for NVRTC, functions on `Tensor` for the C++ compiler.
 
 Pure text, except that the user's quoted headers are read into it. What a kernel is to its host half is a stub with its
 signature, which `wb_host_cuda.h` launches. Text that cannot be parted is nvcc's, and `Whole` says why.
@@ -93,7 +93,9 @@ class _Splitter:
         names = [n for n in self.kernels if self.kernels.count(n) > 1]
         if names:
             self.because = f"{names[0]} is overloaded"
-        return Whole(self.because) if self.because else Halves(*map(tuple, (self.device, self.host, self.kernels)))
+        return (
+            Whole(self.because) if self.because else Halves(tuple(self.device), tuple(self.host), tuple(self.kernels))
+        )
 
     # ------------------------------------------------------------ what goes where
 

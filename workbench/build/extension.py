@@ -13,12 +13,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-from .. import toolchain
-from ..errors import SchemaError
+from .. import gpu, toolchain
+from ..errors import SchemaError, ToolchainError
 from ..source import Source
 from ..toolchain import Compiler
-from . import cache, extension_run, flags, headers, includes, prelude, store
+from . import cache, extension_run, flags, headers, includes, nvcc, prelude, store, torch_ninja
 from .diagnostics import Lines
 from .result import Build
 
@@ -49,35 +50,63 @@ def build(
     after: str = "",
     limit_s: float = LIMIT_S,
 ) -> Build:
-    """Compile and link C++ sources to `NAME.so`, as `torch.utils.cpp_extension.load` does; nothing is loaded.
+    """Compile and link C++ and CUDA sources to `NAME.so`, as `torch.utils.cpp_extension.load` does; nothing is loaded.
 
     >>> build([Source(text, "cpp", file="cell [3]")], name="muladd", extra_cflags=["-O3"]).path
     '/home/me/.cache/workbench/objects/5e/5e0c.../muladd.so'
 
     The options have torch's names. `Source.path` is the folder of its quoted includes, which are in the key. `macros`
     names a header of this package that every source includes first; `after` is text behind the first source.
-    Optimisation is -O1 where `extra_cflags` do not say.
+    Optimisation of C++ is -O1 where `extra_cflags` do not say. nvcc compiles CUDA sources, for
+    `gpu.target` alone; where torch was built without CUDA, what comes of them can be looked at and not be loaded.
 
     Raises BuildError with the compiler's messages on the user's lines, also for what the linker does not find and
-    after `limit_s` seconds; ToolchainError without a compiler or ninja; SchemaError for CUDA sources, so far.
+    after `limit_s` seconds; ToolchainError without a compiler, ninja or nvcc, and for what needs torch's own CUDA where
+    it has none.
     """
     if not sources:
         raise SchemaError(f"the extension {name} has no sources")
     if not name.isidentifier() or not name.isascii():
         raise SchemaError(f"an extension's name becomes a file and a symbol, so it is an identifier; got {name!r}")
-    for s in sources:
-        if s.language != "cpp":
-            raise SchemaError(f"{s.file} is CUDA: an extension is built from C++ sources so far", file=s.file)
+    cuda = _cuda(name, sources, extra_cuda_cflags)
     options = Options(*map(tuple, (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)))
     compiler = toolchain.compiler()
     units = tuple(
-        Unit(s, i, options, compiler, macros, after if i == 0 else "", len(sources)) for i, s in enumerate(sources)
+        Unit(s, i, options, compiler, macros, after if i == 0 else "", len(sources), cuda)
+        for i, s in enumerate(sources)
     )
-    whole = Extension(name, units, options, compiler)
+    whole = Extension(name, units, options, compiler, cuda)
     built = cache.build(whole.key, lambda folder: extension_run.make(whole, folder, limit_s), whole.lines.labels)
     for u in units:
         u.request_header()
     return built
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """nvcc, and the architecture that it compiles for."""
+
+    nvcc: nvcc.Nvcc
+    arch: str
+
+
+_TORCHS_CUDA = re.compile(
+    r"\b(?:at|c10|torch)::cuda::\w+|[<\"]((?:ATen|c10|THC)/cuda/[^>\"]+|torch/csrc/cuda/[^>\"]+)[>\"]"
+)
+
+
+def _cuda(name: str, sources: Sequence[Source], cflags: Sequence[str]) -> Cuda | None:
+    """What its CUDA sources need, None where there are none. ToolchainError where it is not there."""
+    mine = [s for s in sources if s.language == "cuda"]
+    if not mine:
+        return None
+    found = None if torch_ninja.has_cuda() else next(filter(None, (_TORCHS_CUDA.search(s.text) for s in sources)), None)
+    if found:
+        raise ToolchainError(
+            f"torch here ({toolchain.torch().version}) was built without CUDA, and {name} needs "
+            f"{found[1] or found[0]}: install a torch with CUDA (https://pytorch.org/get-started/locally)"
+        )
+    return Cuda(nvcc.find(name), gpu.target().arch)
 
 
 def headers_of(
@@ -103,14 +132,19 @@ class Unit:
     macros: str
     after: str
     count: int
+    cuda: Cuda | None = None
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.source.language == "cuda"
 
     @property
     def file(self) -> str:
-        return f"s{self.number}.cpp"
+        return f"s{self.number}.{'cu' if self.is_cuda else 'cpp'}"
 
     @property
     def object(self) -> str:
-        return f"s{self.number}.o"
+        return f"s{self.number}.{'cuda.o' if self.is_cuda else 'o'}"
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -136,6 +170,7 @@ class Unit:
     def text(self, header: str) -> str:
         """What the compiler reads, with the user's own line numbers."""
         first = [f"#include {h}" for h in prelude.includes(header, [self.source.text, self.after])]
+        first += ["#include <cuda.h>"] if self.is_cuda else []
         first += [f'#include "{self.macros}"'] if self.macros else []
         label = self.source.file.replace("\\", "\\\\").replace('"', '\\"')
         mine = [f'#line {self.source.first_line} "{label}"', self.source.text]
@@ -146,10 +181,18 @@ class Unit:
         """Of its object. The name that torch puts into TORCH_EXTENSION_NAME is in the key of those that say it."""
         return store.key({
             **flags.identity(self.compiler, "full", self.options.extra_cflags),
+            **self._of_cuda,
             "text": self.unlabelled, "layout": LAYOUT, "headers": sorted(self.headers.items()),
             "ours": sorted((os.path.basename(p), d) for p, d in self.our_headers.items()),
             "folders": [os.path.abspath(f) for f in self.options.extra_include_paths],
         })  # fmt: skip
+
+    @property
+    def _of_cuda(self) -> dict[str, Any]:
+        """For keys: what makes nvcc's object another one."""
+        if self.cuda is None or not self.is_cuda:
+            return {}
+        return {"nvcc": self.cuda.nvcc.identity, "arch": self.cuda.arch, "nvccs": self.options.extra_cuda_cflags}
 
     @property
     def unlabelled(self) -> str:
@@ -168,26 +211,40 @@ class Unit:
     @cached_property
     def cflags(self) -> tuple[str, ...]:
         """The words of the user's flags, for those of the precompiled header."""
-        return tuple(w for f in self.options.extra_cflags for w in _words(f))
+        given = self.options.extra_cuda_cflags if self.is_cuda else self.options.extra_cflags
+        return tuple(w for f in given for w in _words(f))
 
     def own_flags(self, header: str) -> tuple[str, ...]:
-        return prelude.optimisation(self.cflags)
+        return () if self.is_cuda else prelude.optimisation(self.cflags)
 
     def precompiled(self, header: str) -> str:
-        return headers.find(self.compiler, "full", header, (*self.own_flags(header), *self.cflags))
+        """nvcc takes none."""
+        return (
+            "" if self.is_cuda else headers.find(self.compiler, "full", header, (*self.own_flags(header), *self.cflags))
+        )
 
     def refuse(self, header: str) -> None:
         headers.refuse(header, (*self.own_flags(header), *self.cflags))
 
     def request_header(self) -> None:
         """Have its header precompiled for the next edit, in the background."""
-        if self.header and not self.precompiled(self.header):
+        if self.header and not self.is_cuda and not self.precompiled(self.header):
             headers.request(self.compiler, "full", self.header, (*self.own_flags(self.header), *self.cflags))
 
     def ninja_flags(self, header: str, precompiled: str) -> tuple[str, ...]:
+        if self.is_cuda:
+            return self._nvcc_flags(header)
         quoted = tuple(w for f in self.folders for w in ("-iquote", f))
         ours = ("-iquote", headers.FOLDER) if self.macros and not header else ()
         return (*self.own_flags(header), *quoted, *prelude.folders(header, precompiled), *ours)
+
+    def _nvcc_flags(self, header: str) -> tuple[str, ...]:
+        """Beside torch's own for nvcc: no unique and few visible symbols, as in C++, and what ptxas has to say."""
+        hosts = [f for f in flags.full(self.compiler) if f.startswith("-f")]
+        ours = (headers.FOLDER,) if header or self.macros else ()
+        slim = (prelude.SLIM,) if header not in ("", prelude.REAL) else ()
+        folders = (f"-I{f}" for f in (*self.folders, *ours, *slim))
+        return ("-ccbin", nvcc.host_compiler(self.compiler), f"-Xcompiler={','.join(hosts)}", "-Xptxas=-v", *folders)
 
 
 @dataclass(frozen=True)
@@ -198,6 +255,7 @@ class Extension:
     units: tuple[Unit, ...]
     options: Options
     compiler: Compiler
+    cuda: Cuda | None = None
 
     @cached_property
     def lines(self) -> Lines:
@@ -211,6 +269,12 @@ class Extension:
     def key(self) -> str:
         parts = {"layout": LAYOUT, "name": self.name, "objects": [u.key for u in self.units]}
         return store.key({**parts, "ldflags": self.options.extra_ldflags, "kind": "full"})
+
+    @property
+    def for_ninja(self) -> torch_ninja.Cuda | None:
+        if self.cuda is None:
+            return None
+        return torch_ninja.Cuda(self.cuda.nvcc.home, self.cuda.arch, self.options.extra_cuda_cflags)
 
     @property
     def speaks_python(self) -> bool:

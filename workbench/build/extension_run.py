@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BuildError, Diagnostic
-from . import cache, cpp, diagnostics, flags, jobs, prelude, process, store, torch_ninja, undefined
+from . import cache, cpp, diagnostics, flags, jobs, nvcc, prelude, process, store, torch_ninja, undefined
 from .result import Build, Made
 from .store import Unwritable
 
@@ -41,14 +41,15 @@ def make(whole: Extension, folder: Path, limit_s: float) -> Made:
         chosen |= {u.file: prelude.REAL for u in slim}
         done, used = _run(whole, folder, waiting, kept, chosen, limit_s)
     _keep_objects(whole, folder, waiting, done)
-    log = _plain(done.log)
+    log, kernels = _plain(done.log), nvcc.resources(done.log)
     said = tuple(undefined.explained(d) for d in diagnostics.parse(log, whole.lines))
     if done.code:
         raise _failure(whole, done, log, said)
     log, said = _python_names(whole, _speaks_python(whole, chosen), log, said)
     said = (*(d for b in kept.values() for d in b.diagnostics), *said)
     return Made(
-        f"{whole.name}.so", "full", time.perf_counter() - began, said, log=log, labels=whole.lines.labels,
+        f"{whole.name}.so", "full", time.perf_counter() - began, said, tuple(r for _, r in kernels),
+        tuple(symbol for symbol, _ in kernels), log=log, labels=whole.lines.labels,
         note=f"compiled {len(waiting)} of {len(whole.units)}", toolchain=str(whole.compiler),
     )  # fmt: skip
 
@@ -73,7 +74,7 @@ def _run(
         units, name=whole.name, compiler=whole.compiler.command,
         cflags=(*flags.full(whole.compiler), *whole.options.extra_cflags), ldflags=whole.options.extra_ldflags,
         include_paths=whole.options.extra_include_paths, objects=[b.path for b in kept.values()],
-        first_ldflags=_linking(whole, chosen),
+        first_ldflags=_linking(whole, chosen), cuda=whole.for_ninja,
     )  # fmt: skip
     (folder / "build.ninja").write_text(text, encoding="utf-8", errors="surrogateescape")
     command = [torch_ninja.program(), "--quiet", "-j", str(jobs.most(len(units)))]
@@ -92,12 +93,14 @@ def _speaks_python(whole: Extension, chosen: Mapping[str, str]) -> bool:
 def _linking(whole: Extension, chosen: Mapping[str, str]) -> tuple[str, ...]:
     """An undefined name is an error of the linker, but Python's own names are in the process, not in a library."""
     made = [f"-fuse-ld={whole.compiler.linker}"] if whole.compiler.linker else []
+    if whole.cuda and not torch_ninja.has_cuda():
+        return tuple(made)  # it is not loaded, and what CUDA's own libraries define is not here
     return (*made, "-Wl,-z,defs", *(["-Wl,--warn-unresolved-symbols"] if _speaks_python(whole, chosen) else []))
 
 
 def _plain(log: str) -> str:
     """The compilers' output without ninja's own lines."""
-    rows = cpp.DROPPED.sub("", log).splitlines(keepends=True)
+    rows = nvcc.PTXAS.sub("", cpp.DROPPED.sub("", log)).splitlines(keepends=True)
     kept, command_follows = [], False
     for row in rows:
         if row.startswith(("FAILED: ", "ninja: build stopped")):

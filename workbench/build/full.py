@@ -52,12 +52,14 @@ def plain(type_: str) -> str:
 
 
 def render(
-    source: Source, schema: Schema, declaration: Declaration, function: Function, *, gradients: Sequence[str] = ()
-) -> str:
+    source: Source, schema: Schema, declaration: Declaration, function: Function, *, gradients: Sequence[str] = (),
+    key: str = "CPU",
+) -> str:  # fmt: skip
     """The text behind a cell whose function returns its results, or mutates its arguments.
 
-    `gradients` are the arguments whose gradients a backward returns, in order. SchemaError, on its line, for a
-    parameter or a number of results that does not fit the schema.
+    `gradients` are the arguments whose gradients a backward returns, in order; `key` is torch's dispatch key: for CUDA
+    the tensors' device is made the current one. SchemaError, on its line, for a parameter or a number of results that
+    does not fit the schema.
     """
     _refuse_template(function)
     pairs = host.bound(function, declaration)
@@ -72,9 +74,9 @@ def render(
     names = [f"{schema.name}_backward"] if backward else [schema.name, f"{schema.name}_forward"]
     wanted = len(schema.tensors) if backward else len(schema.outputs) + len(schema.saves)
     shown = dict.fromkeys(names, wanted) | ({} if backward else {schema.name: len(schema.outputs)})
-    layout = f"wb_layout::{schema.namespace}__{schema.name}{suffix}"
     outputs = wanted if backward else len(schema.outputs)
-    label = f"{schema.qualname} (cpp{' backward' if backward else ''})"
+    label = f"{schema.qualname} ({'cpp' if key == 'CPU' else 'cuda'}{' backward' if backward else ''})"
+    guard = [] if key == "CPU" else [f'  const c10::OptionalDeviceGuard device(wb::one_device(v, count, "{label}"));']
     return "\n".join([
         _line(function.line, source.file),
         "namespace wb_cell {",
@@ -84,23 +86,24 @@ def render(
         f"  constexpr size_t count = {len(declaration.arguments)};",
         "  const c10::IValue* v = stack->data() + (stack->size() - count);",
         "  (void)v;",
+        *guard,
         "  wb::Values out;",
         *call,
         *body,
         "  wb::apart(out, v, count);",
-        f'  wb::strides(out, {outputs}, "{layout}", v, count);',
+        f'  wb::strides(out, {outputs}, "wb_layout::{schema.namespace}__{schema.name}{suffix}", v, count);',
         f'  wb::give(stack, count, out, {wanted}, shown, "{label}");',
         "}",
         *(f"static void entry{i}(const c10::OperatorHandle&, torch::jit::Stack* stack) {{ run(stack, {shown[n]}); }}"
           for i, n in enumerate(names)),
         "}  // namespace wb_cell",
-        f'WB_FULL_MODULE("{schema.namespace}", CPU, '
-        + " ".join(
-            f'm.impl("{n}", torch::CppFunction::makeFromBoxedFunction<&wb_cell::entry{i}>());'
-            for i, n in enumerate(names)
-        )
-        + ")",
+        _registered(schema.namespace, key, names),
     ])  # fmt: skip
+
+
+def _registered(namespace: str, key: str, names: Sequence[str]) -> str:
+    made = 'm.impl("{}", torch::CppFunction::makeFromBoxedFunction<&wb_cell::entry{}>());'
+    return f'WB_FULL_MODULE("{namespace}", {key}, {" ".join(made.format(n, i) for i, n in enumerate(names))})'
 
 
 def _call(function: Function, bound: Sequence[tuple[int, int, str]], own: set[str] | None) -> list[str]:

@@ -29,15 +29,15 @@ _OF_NVRTC = re.compile(
 )
 _OF_NVCC = re.compile(r"--?(?:expt-|extended-lambda|gencode|arch|code|threads|t\d|Xcompiler|ccbin|diag|rdc)")
 _UNKNOWN = re.compile(
-    r"[‘'](?P<gcc>\w+)[’'] (?:was not declared|has not been declared|does not name a type|is not a (?:class|type|member))"
+    r"[‘'](?P<gcc>\w+)[’'] (?:was not declared|has not been declared|does not name a type|is not a (?:class|type))"
     r"|identifier \"(?P<nvcc>\w+)\" is undefined"
 )
 
 
 @dataclass(frozen=True)
 class Built:
-    """What there is to load: `host`, the shared object that torch calls; of two halves also `device`, a cubin, and which
-    symbol of it belongs to which stub. `because` says why nvcc compiled the whole, "" for halves.
+    """What there is to load: `host`, the shared object that torch calls; of two halves also `device`, a cubin, and
+    which symbol of it belongs to which stub. `because` says why nvcc compiled the whole, "" for halves.
     """
 
     host: Build
@@ -54,76 +54,73 @@ class Built:
         return tuple(r for b in self.builds for r in b.resources)
 
 
-def build(
-    parts: Halves | Whole,
-    text: Callable[[Room], str],
-    source: Source,
-    *,
-    arch: str,
-    line: int,
-    flags: Sequence[str] = (),
-    includes: Sequence[str] = (),
-    key: str = "CUDA",
-) -> Built:
-    """Build a cell. `text` is its text for a room, the wrapper included; `line` that of its function.
+@dataclass(frozen=True)
+class Cell:
+    """A cell as it is built: `text` gives its text for a room, wrapper included; `line` is that of its function; `key`
+    is torch's dispatch key.
+    """
 
-    >>> build(cuda_split.split(source), text, source, arch="sm_90", line=9).device.names
+    source: Source
+    text: Callable[[Room], str]
+    line: int
+    arch: str
+    flags: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+    key: str = "CUDA"
+
+
+def build(parts: Halves | Whole, cell: Cell) -> Built:
+    """Build a cell in its halves, or as a whole.
+
+    >>> build(cuda_split.split(source), Cell(source, text, 9, "sm_90")).device.names
     ('_Z5scaleIfLi256EEvPKT_PS0_i',)
 
     Raises BuildError on the user's lines; ToolchainError where a compiler is missing.
     """
-    common = {"arch": arch, "flags": flags, "includes": includes, "key": key}
     if isinstance(parts, Whole):
-        return _whole(parts.because, text, source, **common)
+        return _whole(parts.because, cell)
     try:
-        return _halves(parts, text, source, line=line, **common)
+        return _halves(parts, cell)
     except BuildError as error:
         because = _needs_the_whole(error, parts)
         if not because:
             raise
         try:
-            return _whole(because, text, source, **common)
+            return _whole(because, cell)
         except ToolchainError:
             raise error from None
 
 
-def _whole(
-    because: str, text: Callable[[Room], str], source: Source, *, arch: str, flags: Sequence[str], includes: Sequence[str],
-    key: str,
-) -> Built:  # fmt: skip
-    given = text(Room(HEADER, key, guard=True))
-    host = nvcc.compile(given, arch=arch, flags=flags, file=source.file, includes=includes, why=because)
+def _whole(because: str, cell: Cell) -> Built:
+    given = cell.text(Room(HEADER, cell.key, guard=True))
+    host = nvcc.compile(
+        given, arch=cell.arch, flags=cell.flags, file=cell.source.file, includes=cell.includes, why=because
+    )
     return Built(host, because=because)
 
 
-def _halves(
-    parts: Halves, text: Callable[[Room], str], source: Source, *, arch: str, line: int, flags: Sequence[str],
-    includes: Sequence[str], key: str,
-) -> Built:  # fmt: skip
+def _halves(parts: Halves, cell: Cell) -> Built:
     from . import nvrtc
 
-    of_host, of_device = parted(flags)
-    host_text, device_text = Text(parts.host), Text(parts.device)
-    seen = _SEEN + host_text.render() + _HIDDEN
-    room = Room(HEADER, key, seen, host_text.written(source.file, line), guard=True)
+    of_host, of_device = parted(cell.flags)
+    file, text, device_text = cell.source.file, Text(parts.host), Text(parts.device)
+    place = text.written(file, cell.line)
+    given = cell.text(Room(HEADER, cell.key, _SEEN + text.render() + _HIDDEN, place, guard=True))
     try:
-        compiled = cpp.compile(text(room), kind="host-cuda", flags=of_host, file=source.file, includes=includes)
+        host = text.build(cpp.compile(given, kind="host-cuda", flags=of_host, file=file, includes=cell.includes))
     except BuildError as error:
-        raise host_text.error(error) from None
-    host = host_text.build(compiled)
+        raise text.error(error) from None
     found = symbols.expressions(symbols.exported(host.path), parts.kernels)
     unsayable = next((e for e in found.values() if "{lambda" in e or "{unnamed" in e or "'lambda" in e), "")
     if unsayable:
-        name = unsayable.partition("<")[0]
-        return _whole(
-            f"{name} with a type that has no name", text, source, arch=arch, flags=flags, includes=includes, key=key
-        )
+        return _whole(f"{unsayable.partition('<')[0]} with a type that has no name", cell)
     if not found:
         return Built(host)
+    names = tuple(found.values())
     try:
         device = nvrtc.compile(
-            PRELUDE + device_text.render(), arch=arch, names=tuple(found.values()), flags=of_device, file=source.file,
-            includes=includes,
+            PRELUDE + device_text.render(), arch=cell.arch, names=names, flags=of_device, file=file,
+            includes=cell.includes,
         )  # fmt: skip
     except BuildError as error:
         raise _hinted(device_text.error(error), parts) from None
@@ -173,4 +170,4 @@ def _declares(text: str, name: str) -> bool:
     )
 
 
-__all__ = ["Built", "build", "parted"]
+__all__ = ["Built", "Cell", "build", "parted"]

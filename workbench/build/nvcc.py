@@ -23,13 +23,14 @@ from .undefined import readable
 
 LIMIT_S = 900.0
 INSTALL = (
-    "Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads; conda: `conda install -c nvidia cuda-nvcc`), "
-    "or name one that is there in CUDA_HOME"
+    "Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads; "
+    "conda: `conda install -c nvidia cuda-nvcc`), or name one that is there in CUDA_HOME"
 )
-_PTXAS = re.compile(r"^(?:ptxas info\s*:.*|    \d+ bytes stack frame.*)\n?", re.MULTILINE)
+PTXAS = re.compile(r"^(?:ptxas info\s*:.*|    \d+ bytes stack frame.*)\n?", re.MULTILINE)
 _ENTRY = re.compile(
-    r"Compiling entry function '(?P<symbol>[^']+)'.*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-    r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    r"Compiling entry function '(?P<symbol>[^']+)'.*?(?P<stack>\d+) bytes stack frame, "
+    r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
     re.DOTALL,
 )
 
@@ -91,6 +92,15 @@ def gencode(arch: str) -> str:
     return f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"
 
 
+def host_compiler(compiler: toolchain.Compiler) -> str:
+    """The program that nvcc is to call for host code: launchers of compilers are not for it.
+
+    >>> host_compiler(Compiler(("ccache", "g++"), ...))
+    'g++'
+    """
+    return next((w for w in reversed(compiler.command) if not w.startswith("-")), compiler.command[0])
+
+
 def compile(
     text: str,
     *,
@@ -148,7 +158,7 @@ class Unit:
         hosts += ",-fno-gnu-unique" if self.compiler.family == "gcc" else ""
         given = [w for word in self.flags for w in _spoken(word)]
         return [
-            self.nvcc.path, "-ccbin", self.compiler.command[-1], gencode(self.arch), "-std=c++20", "-O2",
+            self.nvcc.path, "-ccbin", host_compiler(self.compiler), gencode(self.arch), "-std=c++20", "-O2",
             f"-Xcompiler={hosts}", "-Xptxas=-v", "--expt-relaxed-constexpr", "--extended-lambda", flags.STABLE_ABI,
             *(f"-I{folder}" for folder in (headers.FOLDER, *self.folders)),
             *(word for folder in torch.include for word in ("-isystem", folder)),
@@ -169,7 +179,7 @@ class Unit:
             raise store.Passing(BuildError(f"{error} and was stopped", file=self.file)) from error
         finally:
             source.unlink(missing_ok=True)
-        log = _PTXAS.sub("", done.log)
+        log = PTXAS.sub("", done.log)
         said = diagnostics.parse(log, self.lines)
         if done.code:
             raise self._failure(done, log, said)
@@ -187,8 +197,8 @@ class Unit:
             return store.Passing(BuildError(message, diagnostics=said, log=log, file=self.file))
         if "unsupported GNU version" in log or "unsupported clang version" in log:
             return ToolchainError(
-                f"nvcc {self.nvcc.release} does not work with {self.compiler.version}: install an older C++ compiler and "
-                "name it in WORKBENCH_CXX, or a newer CUDA toolkit"
+                f"nvcc {self.nvcc.release} does not work with {self.compiler.version}: install an older C++ compiler "
+                "and name it in WORKBENCH_CXX, or a newer CUDA toolkit"
             )
         unknown = re.search(r"Unsupported gpu architecture '([^']+)'", log)
         if unknown:
@@ -230,10 +240,10 @@ def resources(log: str) -> tuple[tuple[str, Resources], ...]:
     for m in _ENTRY.finditer(log):
         rest = {kind: int(n) for n, kind in re.findall(r"(\d+) bytes (smem|cmem)", m["rest"])}
         constant = sum(int(n) for n in re.findall(r"(\d+) bytes cmem", m["rest"]))
-        name = re.sub(r"^void ", "", readable(m["symbol"]))
-        name = _without_parameters(name)
-        sizes = (int(m[n]) for n in ("registers", "stores", "loads", "stack"))
-        found.append((m["symbol"], Resources(name, *sizes, rest.get("smem", 0), constant)))
+        name = _without_parameters(re.sub(r"^void ", "", readable(m["symbol"])))
+        registers, stores, loads, stack = (int(m[n]) for n in ("registers", "stores", "loads", "stack"))
+        taken = Resources(name, registers, stores, loads, stack, rest.get("smem", 0), constant)
+        found.append((m["symbol"], taken))
     return tuple(found)
 
 
@@ -247,4 +257,4 @@ def _without_parameters(name: str) -> str:
     return name
 
 
-__all__ = ["Nvcc", "compile", "find", "gencode", "resources"]
+__all__ = ["Nvcc", "compile", "find", "gencode", "host_compiler", "resources"]

@@ -1,4 +1,4 @@
-"""The functions that a shared object offers, read from the file: nothing is loaded. 64-bit ELF, as on every Linux here."""
+"""The functions that a shared object offers, read from the file: nothing is loaded. 64-bit ELF."""
 
 from __future__ import annotations
 

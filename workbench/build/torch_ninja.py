@@ -13,7 +13,9 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +32,48 @@ class Unit:
     flags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Cuda:
+    """What nvcc's sources need: the toolkit's folder, the one architecture, and torch's `extra_cuda_cflags`."""
+
+    home: str
+    arch: str
+    cflags: tuple[str, ...] = ()
+
+    @property
+    def arch_list(self) -> str:
+        """As torch writes it: "9.0" for sm_90, "9.0a" for sm_90a."""
+        number = self.arch.removeprefix("sm_")
+        digits = number.rstrip("af")
+        return f"{digits[:-1]}.{digits[-1]}{number[len(digits) :]}"
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _for_cuda(torchs: ModuleType, cuda: Cuda | None) -> Iterator[None]:
+    """torch's module as if that toolkit were its own, and that architecture the only one; then as it was."""
+    if cuda is None:
+        yield
+        return
+    with _one_at_a_time, settings.variable("TORCH_CUDA_ARCH_LIST", cuda.arch_list):
+        former, torchs.CUDA_HOME = torchs.CUDA_HOME, cuda.home  # type: ignore[attr-defined]
+        try:
+            yield
+        except ValueError as error:  # an architecture that this torch does not know
+            raise ToolchainError(f"torch.utils.cpp_extension: {error}. Set WORKBENCH_ARCH to another one") from error
+        finally:
+            torchs.CUDA_HOME = former  # type: ignore[attr-defined]
+
+
+def has_cuda() -> bool:
+    """Was the torch of this process built with CUDA?"""
+    import torch
+
+    return torch.version.cuda is not None
+
+
 def render(
     units: Sequence[Unit],
     *,
@@ -40,21 +84,24 @@ def render(
     include_paths: Sequence[str] = (),
     objects: Sequence[str] = (),
     first_ldflags: Sequence[str] = (),
+    cuda: Cuda | None = None,
 ) -> str:
     """The text of build.ninja that makes `NAME.so` of the units, run in the folder that holds them.
 
     `cflags` and `ldflags` are words as torch takes them: read by the shell. `include_paths` and `objects` (linked in
-    as they are) are plain paths, `first_ldflags` plain words; any characters do.
+    as they are) are plain paths, `first_ldflags` plain words; any characters do. `cuda` is for units that end in .cu.
     """
     torchs = _module()
     folders = [f"/wb-include-{i}-" for i in range(len(include_paths))]
-    link = torchs._prepare_ldflags(["/wb-objects-", *ldflags], False, False, False, False)
-    with tempfile.TemporaryDirectory(prefix="workbench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="workbench-") as scratch, _for_cuda(torchs, cuda):
         path = os.path.join(scratch, "build.ninja")
+        with_cuda = cuda is not None
+        # A torch without CUDA has no libraries of it to link: what is made is not loaded.
+        link = torchs._prepare_ldflags(["/wb-objects-", *ldflags], with_cuda and has_cuda(), False, False, False)
         torchs._write_ninja_file_to_build_library(
             path=path, name=name, sources=[f"/{u.file}" for u in units], extra_cflags=list(cflags),
-            extra_cuda_cflags=[], extra_sycl_cflags=[], extra_ldflags=link, extra_include_paths=folders,
-            with_cuda=False, with_sycl=False, is_standalone=False,
+            extra_cuda_cflags=list(cuda.cflags if cuda else ()), extra_sycl_cflags=[], extra_ldflags=link,
+            extra_include_paths=folders, with_cuda=with_cuda, with_sycl=False, is_standalone=False,
         )  # fmt: skip
         with open(path, errors="surrogateescape") as file:  # in whatever encoding torch has written it
             text = file.read()
@@ -71,8 +118,8 @@ def render(
 
 def _with_flags(text: str, file: str, flags: str) -> str:
     """The rule for one file with flags of its own, and under its own path."""
-    rule = rf"(?m)^(build .*: compile) /{re.escape(file)}$"
-    return re.sub(rule, lambda m: f"{m[1]} {file}\n  post_cflags = {flags}", text)
+    rule = rf"(?m)^(build .*: (cuda_)?compile) /{re.escape(file)}$"
+    return re.sub(rule, lambda m: f"{m[1]} {file}\n  {m[2] or ''}post_cflags = {flags}", text)
 
 
 def value(*words: str) -> str:

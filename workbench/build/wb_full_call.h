@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include <array>
@@ -175,6 +176,16 @@ template <typename F> void each_tensor(const c10::IValue& v, F f) {
     for (const c10::IValue& e : v.toListRef())
       if (e.isTensor() && e.toTensor().defined()) f(e.toTensor());
   }
+}
+// The device of the tensors, which must be one.
+inline std::optional<c10::Device> one_device(const c10::IValue* given, size_t count, const char* op) {
+  std::optional<c10::Device> first;
+  for (size_t i = 0; i < count; ++i)
+    each_tensor(given[i], [&](const at::Tensor& t) {
+      if (!first) first = t.device();
+      TORCH_CHECK(t.device() == *first, op, ": one tensor is on ", first->str(), ", another on ", t.device().str());
+    });
+  return first;
 }
 inline void* memory(const at::Tensor& t) { return t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
 

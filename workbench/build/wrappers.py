@@ -14,16 +14,18 @@ from . import host
 INCLUDE = '#include "wb_full_call.h"'
 
 
-def render(ops: Sequence[tuple[Schema, Function]]) -> str:
-    """The text behind the user's: a wrapper for each function, a TORCH_LIBRARY block and one for the CPU.
+def render(ops: Sequence[tuple[Schema, Function]], keys: Sequence[str] = ("CPU",)) -> str:
+    """The text behind the user's: a wrapper for each function, a TORCH_LIBRARY block and one for each dispatch key.
 
-    All schemas have one namespace. The blocks are spelled as `reload.h` has them, since the header of the wrappers
-    leaves out those that torch has macros for.
+    With the key CUDA the wrappers make the tensors' device the current one. All schemas have one namespace. The blocks
+    are spelled as `reload.h` has them, since the header of the wrappers leaves out those that torch has macros for.
     """
     if not ops:
         return ""
     namespace = ops[0][0].namespace
-    wrappers = [line for i, (schema, function) in enumerate(ops) for line in _wrapper(i, schema, function)]
+    wrappers = [
+        line for i, (schema, function) in enumerate(ops) for line in _wrapper(i, schema, function, "CUDA" in keys)
+    ]
     defined = [f'  m.def("{str(s).partition("::")[2]}");' for s, _ in ops]
     given = [
         f'  m.impl("{s.name}", torch::CppFunction::makeFromBoxedFunction<&wb_op_{i}::entry>());'
@@ -32,11 +34,12 @@ def render(ops: Sequence[tuple[Schema, Function]]) -> str:
     return "\n".join([
         INCLUDE, *wrappers,
         f"WB_BLOCK(DEF, {namespace}, std::nullopt, m, C10_UID) {{", *defined, "}",
-        f"WB_BLOCK(IMPL, {namespace}, std::make_optional(c10::DispatchKey::CPU), m, C10_UID) {{", *given, "}",
+        *(line for key in keys for line in
+          (f"WB_BLOCK(IMPL, {namespace}, std::make_optional(c10::DispatchKey::{key}), m, C10_UID) {{", *given, "}")),
     ])  # fmt: skip
 
 
-def _wrapper(number: int, schema: Schema, function: Function) -> list[str]:
+def _wrapper(number: int, schema: Schema, function: Function, guarded: bool) -> list[str]:
     name = "::" + "::".join(filter(None, (function.namespace, function.name)))
     count, wanted = len(schema.arguments), len(schema.outputs)
     taken = [f'  wb::GivenTo<F, {i}> a{i}(v[{i}], "{a.name}");' for i, a in enumerate(schema.arguments)]
@@ -47,6 +50,11 @@ def _wrapper(number: int, schema: Schema, function: Function) -> list[str]:
         f"using F = decltype(&{name});",
         "static void entry(const c10::OperatorHandle&, torch::jit::Stack* stack) {",
         f"  const c10::IValue* v = stack->data() + (stack->size() - {count});",
+        *(
+            [f'  const c10::OptionalDeviceGuard device(wb::one_device(v, {count}, "{schema.qualname}"));']
+            if guarded
+            else ()
+        ),
         "  wb::Values out;",
         *taken,
         f"  {made}{name}({passed});",

@@ -12,6 +12,7 @@ from . import signature, triton_signature
 from .base import Kernel
 from .choose import Tier, full_only, tier
 from .full import FullKernel
+from .full_cuda import FullCudaKernel
 from .host import HostKernel, entry
 from .host_cuda import HostCudaKernel
 from .raw import RawKernel
@@ -34,7 +35,8 @@ def kernel(
     found = functions(source.text, source.language, source.first_line)
     chosen = tier(source, found)
     if chosen.name == "full":
-        return FullKernel(source, schema, slot, found, because=chosen, function=function, floating=floating)
+        full = FullCudaKernel if source.language == "cuda" else FullKernel
+        return full(source, schema, slot, found, because=chosen, function=function, floating=floating)
     if chosen.name == "host":
         host = HostCudaKernel if source.language == "cuda" else HostKernel
         return host(source, schema, slot, found, function=function, floating=floating)
@@ -67,6 +69,7 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
 
 
 __all__ = [
+    "FullCudaKernel",
     "FullKernel",
     "HostCudaKernel",
     "HostKernel",

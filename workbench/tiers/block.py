@@ -15,6 +15,7 @@ from ..schema import Schema
 from ..source import Source
 from ..trial.probe import Blocks, Gradient
 from .base import Dtypes, Kernel
+from .on_gpu import OnGpu
 
 
 class BlockKernel(Kernel):
@@ -25,6 +26,7 @@ class BlockKernel(Kernel):
     """
 
     tier = "full"
+    runs_on = "cpu"
     because = "a TORCH_LIBRARY block"
     defines_itself = True
     left_out = ()
@@ -39,7 +41,7 @@ class BlockKernel(Kernel):
         gradient: Gradient | None,
         switch: Callable[[], None],
     ) -> None:
-        super().__init__(source, schema, "forward", directives.parse(replace(source, text=""), schema))
+        super().__init__(source, schema, "forward", directives.parse(replace(source, text=""), schema), self.runs_on)
         self.built, self.others, self.gradient, self._switch = build, others, gradient, switch
 
     @property
@@ -85,3 +87,7 @@ class BlockKernel(Kernel):
 
     def remove(self) -> None:
         """Its names go when another build takes their place."""
+
+
+class BlockCudaKernel(OnGpu, BlockKernel):
+    """The same of an extension with CUDA sources: its trial runs on the GPU, and where there is none it has none."""

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..build import cpp, extension, full, launcher, undefined
+from ..build import extension, full, host, undefined
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
@@ -63,26 +63,29 @@ class FullKernel(HostKernel):
         self.because = because.because
         self._after = self.text()  # SchemaError now, before anything is compiled
 
-    def text(self) -> str:
+    def text(self, room: host.Room = host.CPU) -> str:
         """What stands behind the cell's own text."""
         if self._launched:
             return full.thunk(self.source, self.declaration, self.function)
-        return full.render(self.source, self.schema, self.declaration, self.function, gradients=self._floating)
+        return full.render(
+            self.source, self.schema, self.declaration, self.function, gradients=self._floating, key=self.key
+        )
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
         if self._build is None:
             words = self.declaration.flags
+            own = [w for w in words if not w.startswith(("-l", "-L", "-Wl,"))]
             self._build = extension.build(
                 [self.source],
                 name=f"wb_{self.schema.namespace}_{self.schema.name}",
-                extra_cflags=[w for w in words if not w.startswith(("-l", "-L", "-Wl,"))],
+                extra_cflags=own if self.source.language == "cpp" else (),
+                extra_cuda_cflags=own if self.source.language == "cuda" else (),
                 extra_ldflags=[w for w in words if w.startswith(("-l", "-L", "-Wl,"))],
                 macros=full.MACROS,
                 after=self._after,
             )
-        if self._launched and self._launcher_build is None:
-            text = launcher.render(self.schema, self.declaration, entry=self.slot, gradients=self._gradients())
-            self._launcher_build = cpp.compile(text, kind="launcher", file="launcher.cpp")
+        if self._launched:
+            self._build_launcher()
         return [None] * len(combinations)
 
     @property

@@ -86,16 +86,11 @@ class HostCudaKernel(OnGpu, HostKernel):
     def _build_text(self) -> None:
         if self.built is not None:
             return
-        self.built = host_cuda.build(
-            self.parts,
-            self.text,
-            self.source,
-            arch=self.arch,
-            line=self.function.line,
-            flags=self.declaration.flags,
-            includes=[self.source.path] if self.source.path else [],
-            key=self.key,
+        folders = (self.source.path,) if self.source.path else ()
+        cell = host_cuda.Cell(
+            self.source, self.text, self.function.line, self.arch, tuple(self.declaration.flags), folders, self.key
         )
+        self.built = host_cuda.build(self.parts, cell)
         self._build = self.built.host
         if self.built.because:
             self.because = f"{self.because}; nvcc: {self.built.because}"
