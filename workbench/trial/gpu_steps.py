@@ -36,7 +36,6 @@ class GpuTrial(Trial):
         self.log = log  # what a tool writes that watches this process
         super().__init__(order, frames, output, memory)
         self.wanted: set[tuple[int, int]] = set()  # results that later steps take
-        self.before = _ops()
         self.rehomed = self.taken = 0  # blocks and bytes that the code of this step allocated by itself
 
     def guard_own(self, job: Job) -> AbstractContextManager:
@@ -105,8 +104,11 @@ class GpuTrial(Trial):
                 self.own.discard(block.start)
         self.blocks = [b for b in self.blocks if id(b) in kept]
 
-    def leave(self) -> str:
-        """Take back what the job put into this process; why it had better not be used again, or ""."""
+    def leave(self, known: set[str]) -> str:
+        """Take back what the job put into this process; why it had better not be used again, or "".
+
+        `known` are the names of the ops that torch had before, see `ops`.
+        """
         problem = ""
         while self.keep:
             problem = take_back(self.keep.pop()) or problem
@@ -114,7 +116,7 @@ class GpuTrial(Trial):
         self.blocks.clear()
         self.memory.clear()
         spaces = {f"{name.partition('::')[0]}::" for name in (*self.job.schemas, *(s.op for s in self.job.steps))}
-        left = sorted(n for n in _ops() - self.before if n.startswith((*spaces, "wb_layout::", "wb_probe::")))
+        left = sorted(n for n in ops() - known if n.startswith((*spaces, "wb_layout::", "wb_probe::")))
         return problem or (f"the job left {', '.join(left)} registered" if left else "")
 
 
@@ -191,7 +193,8 @@ def _settled_size(path: str) -> int:
     return size
 
 
-def _ops() -> set[str]:
+def ops() -> set[str]:
+    """All ops that torch has."""
     return set(torch._C._dispatch_get_all_op_names())
 
 

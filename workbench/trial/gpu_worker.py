@@ -21,7 +21,7 @@ import torch
 
 from . import child, gpu_faults
 from .gpu_guard import Memory
-from .gpu_steps import GpuTrial
+from .gpu_steps import GpuTrial, ops
 from .wire import MemoryFile, Order, receive, send, unpack
 
 IDLE_S = 5.0  # between looks whether the notebook is still there
@@ -48,7 +48,8 @@ def main(control: socket.socket, parent: int, device: str, log: str = "") -> NoR
         os._exit(1)
     kept = child.prepare(output, record, exits=bare)
     send(control, b"ready")
-    for count in range(MOST_JOBS):
+    for _ in range(MOST_JOBS):
+        known = ops()
         try:
             data, fds, _ = receive(control)
         except (EOFError, OSError):
@@ -56,11 +57,10 @@ def main(control: socket.socket, parent: int, device: str, log: str = "") -> NoR
         order: Order = unpack(data, [MemoryFile(fd) for fd in fds])
         if order.device not in memories:
             memories[order.device] = _ready(order.device, bare)
-        take(order, frames, output, memories[order.device], log=log, last=bare or count == MOST_JOBS - 1)
+        if not take(order, frames, output, memories[order.device], known, log) or bare:
+            break
         del order
         _tidy()
-        if bare:
-            break
     _leave(0 if kept or bare else 1, bare)
 
 
@@ -70,8 +70,8 @@ def _leave(code: int, orderly: bool) -> NoReturn:
     os._exit(code)
 
 
-def take(order: Order, frames: int, output: int, memory: Memory, *, log: str = "", last: bool = False) -> None:
-    """One job, and a word at its end whether this process can take another one."""
+def take(order: Order, frames: int, output: int, memory: Memory, known: set[str], log: str = "") -> bool:
+    """One job; whether this process can take another one. `known` are the ops of torch before it."""
     child.settle(order)
     if memory.device != "cpu":
         torch.cuda.set_device(memory.device)
@@ -79,15 +79,13 @@ def take(order: Order, frames: int, output: int, memory: Memory, *, log: str = "
     trial = GpuTrial(order, frames, output, memory, log)
     trial.run()
     if trial.broken:
-        spent = "its context is lost"
-    else:
-        spent = trial.leave() or ("it has done enough" if last else "")
+        trial.tell("spent", "its context is lost")
+        trial.end()
+        _leave(0, orderly=memory.bare)  # at once: destructors would only fail
+    trial.end()  # nobody need wait for the rest; if we end on it, the notebook finds us dead
+    problem = trial.leave(known)
     _forget(modules)
-    if spent:
-        trial.tell("spent", spent)
-    trial.end()
-    if trial.broken:  # destructors would only fail
-        _leave(0, orderly=memory.bare)
+    return not problem
 
 
 def _forget(before: dict[str, ModuleType]) -> None:
