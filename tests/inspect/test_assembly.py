@@ -100,3 +100,10 @@ def test_names_are_as_people_write_them():
     assert demangle.short("main") == "main"
     assert demangle.short("_Z") == "_Z"
     assert demangle.demangle("_Z4fillPfi") == "fill(float*, int)"
+
+
+def test_what_was_moved_out_of_a_function_is_no_function():
+    cold = assembly.Function("_Z3addPfPKfl.cold")
+    assert cold.is_cold
+    assert cold.name == "add"
+    assert not assembly.Function("_Z3addPfPKfl").is_cold

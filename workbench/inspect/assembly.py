@@ -46,6 +46,11 @@ class Function:
     def name(self) -> str:
         return demangle.short(self.symbol)
 
+    @property
+    def is_cold(self) -> bool:
+        """Is it what the compiler moved out of a function, since errors alone lead there?"""
+        return self.symbol.endswith((".cold", ".cold.0"))
+
     def is_of(self, file: str) -> bool:
         """Does the function itself, not something inlined into it, stand in that file?"""
         own = [i.places[-1] for i in self.instructions if i.places]

@@ -39,7 +39,7 @@ def stages(unit: cpp.Unit, source_file: str) -> dict:
     return {
         "toolchain": _toolchain(unit),
         "target": platform.machine(),
-        "rows": tuple(_row(f, [loop for g, loop in loops if g is f]) for f in found),
+        "rows": tuple(_row(f, [loop for g, loop in loops if g is f]) for f in found if not f.is_cold),
         "stages": (_remarks(said), Stage("assembly", tuple(entries), _counts(found))),
         "findings": tuple(_findings(said, [loop for _, loop in loops], unit)),
         "seconds": listed.seconds,
@@ -114,7 +114,8 @@ def _toolchain(unit: cpp.Unit) -> str:
 
 def _plain_name(f: assembly.Function) -> str:
     """The user's name; a template is inlined into the thunk that calls it, and then bears that one's symbol."""
-    return f.symbol.removeprefix("wb_call_") if f.symbol.startswith("wb_call_") else f.name
+    name = f.symbol.removeprefix("wb_call_") if f.symbol.startswith("wb_call_") else f.name
+    return f"{name.partition('.')[0]}, the part that is rarely run" if f.is_cold else name
 
 
 def _row(f: assembly.Function, loops: Sequence[assembly.Loop]) -> FunctionRow:

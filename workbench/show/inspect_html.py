@@ -16,7 +16,10 @@ from .markup import captions, folded, rich
 
 SHOWN_LINES, SHOWN_DIFF, ALIKE = 4000, 2000, 6
 FINDINGS = 8
-CONTEXT = '<label class="ctx"><input type="checkbox" class="context"><span>in context</span></label>'
+CONTEXT = (
+    '<label class="ctx" title="all of the stage, with what became of the chosen line set off">'
+    '<input type="checkbox" class="context"><span>in context</span></label>'
+)
 
 
 def inspection(report: Inspection) -> str:

@@ -48,7 +48,7 @@ def _inspection(report: Inspection) -> ipywidgets.Widget:
     top = ipywidgets.HTML(html.page(inspect_html.head(report) + inspect_html.findings(report), *SHEETS))
     panes = ipywidgets.GridBox(
         [lines, ipywidgets.VBox([ipywidgets.HBox([stage, context]), shown])],
-        layout={"grid_template_columns": "minmax(0, 1fr) minmax(0, 1fr)", "grid_gap": "0 18px"},
+        layout={"grid_template_columns": "minmax(0, 1fr) minmax(0, 1fr)", "grid_gap": "0 18px", "margin": "12px 0 0"},
     )
     return ipywidgets.VBox([top, panes])
 
