@@ -50,11 +50,6 @@ def half_second(grad_out, x, y):
     return grad_out * 3 * (x * x).detach() * y, grad_out * x * x * x
 
 
-def only_both(grad_out, x, y):
-    needed = x.requires_grad or not y.requires_grad
-    return grad_out * 3 * x * x * y, grad_out * x * x * x if needed else torch.zeros_like(y)
-
-
 def first_element(info, in_dims, x, y):
     xs = x if in_dims[0] is None else x.movedim(in_dims[0], 0)
     return torch.ops.mutants.cube(xs, y.movedim(in_dims[1], 0) if in_dims[1] is not None else y.expand_as(xs)).roll(1, 0), 0
@@ -76,8 +71,17 @@ def hands_back(x, y):
     return x.copy_(z) if x.numel() == 1 else z
 
 
-def one_sign(x, y):
-    return x.abs().pow(3) * y * torch.where(x.nan_to_num() < 0, -1, 1)
+def always_finite(x, y):
+    return (x.pow(3) * y).clamp(max=torch.finfo(x.dtype).max)
+
+
+def always_contiguous(x, y):
+    return (x.pow(3) * y).contiguous()
+
+
+def twice_if_expanded(grad_out, x, y):
+    g = grad_out * 2 if 0 in grad_out.stride() and grad_out.numel() > 1 else grad_out
+    return g * 3 * x * x * y, g * x * x * x
 
 
 MUTANTS = (
@@ -90,12 +94,11 @@ MUTANTS = (
     m("a path for one element is wrong", "scale", "sizes", "elements differ", (LOOP, "if (n == 1) out[0] = x[0]; else " + LOOP)),
     m("above 1000 elements twice", "scale", "sizes", "elements differ", ("T(x[i] * k)", "T(x[i] * k * (n > 1000 ? k : 1))")),
     m("no third dimension", "scale", "sizes", "never written", ("n = x.numel()", "n = x.shape[0] * x.shape[-1]"), about="one dimension more"),
-    m("a buffer of the first call's size", "axpy_", "sizes", "goes out of bounds|crashes|differs",
-      ("  for", "  static std::vector<float> held(n);\n  for (int64_t i = 0; i < n; ++i) held.data()[i * 1024] = y[i];\n  for")),
+    m("the count of the first call for all", "axpy_", "sizes", "goes out of bounds|crashes|differs", ("  for", "  static int64_t first = n;\n  n = first;\n  for")),
     m("an accumulator that starts with the first", "rowsum", "sizes", "differs|bounds|crashes",
       ("double sum = 0;", "double sum = x[r * cols];"), ("int64_t c = 0; c < cols", "int64_t c = 1; c < cols"), about="empty"),
     m("at most 128 columns", "rowsum", "sizes", "elements differ", ("c < cols; ++c) sum", "c < cols && c < 128; ++c) sum")),
-    m("columns from 33 on twice", "rowsum", "sizes", "elements differ", ("sum += x[r * cols + c]", "sum += x[r * cols + c] * (c > 63 ? 2 : 1)")),
+    m("columns from 64 on twice", "rowsum", "sizes", "elements differ", ("sum += x[r * cols + c]", "sum += x[r * cols + c] * (c > 63 ? 2 : 1)")),
     m("one column is copied", "softmax", "sizes", "elements differ", ("    float most", "    if (cols == 1) { to[0] = from[0]; continue; }\n    float most")),
     m("the largest of 64 columns only, sum too", "softmax", "sizes", "elements differ", ("c < cols; ++c) sum", "c < cols && c < 64; ++c) sum")),
     m("whole tiles of K only", "matmul", "sizes", "elements differ", ("k < K; ++k", "k < K / TILE * TILE; ++k")),
@@ -111,7 +114,7 @@ MUTANTS = (
     # ---- layouts
     m("the same tensor twice is taken for nothing", "times", "layouts", "elements differ", ("from[i] * by[i]", "from[i] * (from == by ? 0 : by[i])"), about="one tensor twice"),
     m("reads x as if it were contiguous", "times", "layouts", "differs|bounds", ("a = torch::stable::contiguous(x)", "a = x"), ("empty_like(a)", "empty_like(b)")),
-    m("the result is contiguous whatever x is", "times", "layouts", "strides", ("empty_like(a)", "new_empty(a, a.sizes())")),
+    python("the result is contiguous whatever x is", "cube", "layouts", "strides", forward=always_contiguous),
     m("rows are one after the other", "strided", "layouts", "differs|bounds", ("x[r * down", "x[r * cols * right")),
     m("columns are one apart", "strided", "layouts", "differs|bounds", ("c * right]", "c]")),
     python("the storage offset is forgotten", "cube", "layouts", "elements differ", forward=without_offset),
@@ -121,7 +124,7 @@ MUTANTS = (
     m("denormals become 0", "scale", "values", "elements differ", ("T(x[i] * k)", "std::fabs(x[i]) < 1.1754944e-38 ? T(0) : T(x[i] * k)"), about="denormal"),
     m("exp without the largest taken off", "softmax", "values", "elements differ", ("- most)", ")"), about="large"),
     m("division by a sum of squares", "norm", "values", "elements differ", ("sum / cols) + float(eps))", "sum / cols))"), about="zeros"),
-    python("the sign of NaN", "cube", "values", "elements differ", forward=one_sign),
+    python("infinity becomes a number", "cube", "values", "elements differ", forward=always_finite),
     # ---- scalars
     m("k is an integer", "scale", "scalars", "elements differ", ("x[i] * k", "x[i] * int(k)")),
     m("k is what it was at the first call", "scale", "scalars", "elements differ", ("  for", "  static double first = k;\n  k = first;\n  for")),
@@ -136,15 +139,15 @@ MUTANTS = (
     python("x is halved for odd counts of rows", "cube", "sizes", "changes the argument x", forward=changes_its_input),
     python("hands x back for one element", "cube", "sizes", "changes the argument x|shares memory", forward=hands_back),
     # ---- determinism
-    m("one sum for all threads", "rowsum", "determinism", "elements differ", ("  #pragma", "  double sum;\n  #pragma"), ("double sum = 0;", "sum = 0;")),
+    m("one sum for all threads", "rowsum", "determinism", "elements differ", ("  #pragma", "  volatile double sum;\n  #pragma"), ("double sum = 0;", "sum = 0;"), ("sum += x", "sum = sum + x")),
     m("rows counted in 8 bits", "rowsum", "determinism", "elements differ", ("x[r * cols + c]", "x[uint8_t(r) * cols + c]")),
     # ---- gradients
     m("the dot product of 64 columns", "norm", "gradients", "elements differ", ("c < cols; ++c) dot", "c < cols && c < 64; ++c) dot"), slot="backward"),
     m("the gradient of w of 4 rows", "norm", "gradients", "elements differ", ("grad_w[c] += g", "if (r < 4) grad_w[c] += g"), slot="backward"),
     m("no gradient of w for one row", "norm", "gradients", "elements differ", ("grad_w[c] += g", "if (rows > 1) grad_w[c] += g"), slot="backward"),
-    m("the incoming gradient is taken for contiguous", "times", "gradients", "differs|bounds|crashes", ("g = torch::stable::contiguous(grad_out)", "g = grad_out"), slot="backward"),
     m("x is taken for contiguous in backward", "times", "gradients", "differs|bounds|crashes", ("a = torch::stable::contiguous(x)", "a = x"), slot="backward"),
     python("the second derivative is cut", "cube", "second derivatives", "elements differ", backward=half_second),
+    python("an expanded gradient counts twice", "cube", "requires_grad", "expanded", backward=twice_if_expanded),
     # ---- fakes, graphs, transforms
     python("a fake that fixes its sizes", "cube", "compiled, dynamic shapes", "graphs for", fake=fixed_fake),
     python("a fake that is contiguous", "cube", "fake", "strides", fake=contiguous_fake),
