@@ -244,6 +244,8 @@ def test_what_is_wrong_is_refused_and_nothing_is_lost(scale, old, new, kind, wor
         wb.triton(scale, SCALE.replace(old, new))
     assert raised.value.kind == kind and "still runs v1" in str(raised.value)
     assert torch.equal(scale(X, 3.0), X * 3)
+    if new == "* k + 1,":
+        assert torch.allclose(scale.versions[2](X, 3.0), X * 3 + 1) and torch.equal(scale.versions[1](X, 3.0), X * 3)
 
 
 @pytest.mark.parametrize(("old", "new", "line", "words"), [

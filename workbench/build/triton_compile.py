@@ -48,15 +48,18 @@ class Compiled:
 # ---------------------------------------------------------------- compiling
 
 
-def compile(module: Any, seen: Sequence[Seen], target: Target, known: Mapping[str, Compiled]) -> dict[str, Compiled]:
+def compile(
+    module: Any, seen: Sequence[Seen], target: Target, known: Mapping[str, Compiled], *, exact: bool = True
+) -> dict[str, Compiled]:
     """Every specialisation among these launches that is not `known`, by its key. BuildError, on the cell's line.
 
+    Without `exact` one is enough for all integers and addresses, whatever they are multiples of.
     An autotuned kernel is compiled in its first configuration that the architecture has room for.
     """
     wanted: dict[str, list[tuple[Any, dict]]] = {}
     for launch in seen:
         every = list(forms(launch))
-        wanted.setdefault(key(*every[0]), every)
+        wanted.setdefault(key(*every[0], exact=exact), every)
     todo = {k: f for k, f in wanted.items() if k not in known}
     if not todo:
         return {}

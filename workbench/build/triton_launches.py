@@ -91,8 +91,8 @@ def forms(seen: Seen) -> Iterator[tuple[Any, dict]]:
     yield from inner(seen.kernel, {**dict(zip(names, seen.args, strict=False)), **seen.keywords})
 
 
-def key(kernel: Any, given: Mapping[str, Any]) -> str:
-    return f"{kernel.module}.{kernel.__name__}({described(kernel, given, exact=True)})"
+def key(kernel: Any, given: Mapping[str, Any], *, exact: bool = True) -> str:
+    return f"{kernel.module}.{kernel.__name__}({described(kernel, given, exact=exact)})"
 
 
 def described(kernel: Any, given: Mapping[str, Any], *, exact: bool = False) -> str:

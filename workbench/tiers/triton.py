@@ -135,7 +135,8 @@ class TritonKernel(Kernel):
                     raise
                 except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
                     self.note = f"its launches are not known before it runs ({type(error).__name__})"
-            self._compiled |= triton_compile.compile(module, seen, gpu.target(), self._compiled)
+            exact = not self.interpreted  # where it runs, every form that the trial will launch
+            self._compiled |= triton_compile.compile(module, seen, gpu.target(), self._compiled, exact=exact)
         self._tried |= {tuple(c.values()) for c in combinations}
         return [None] * len(combinations)
 
