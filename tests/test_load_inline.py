@@ -73,7 +73,6 @@ def test_functions_that_no_schema_can_say_stay_plain(wanted):
     [
         ({"functions": ["nope"]}, "functions names 'nope', which the sources do not define; they define sin_add"),
         ({"extra_cflags": "-O3"}, "extra_cflags is a list of strings, got the string '-O3'"),
-        ({"functions": ["sin_add"], "cuda_sources": "__global__ void k() {}"}, "CUDA"),
         ({"sycl_sources": "x"}, "sycl_sources are not built here"),
         ({"name": "no name"}, "is an identifier; got 'no name'"),
         ({"cpp_sources": []}, "cpp_sources is empty"),

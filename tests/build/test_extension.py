@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,12 +163,9 @@ def test_a_failure_is_remembered_and_repaired(runs):
     assert number(right) == 8 and len(runs) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "language", "message"), [("not a name", "cpp", "identifier"), ("ext", "cuda", "CUDA")]
-)
-def test_what_cannot_be_built_says_so(name, language, message):
-    with pytest.raises(SchemaError, match=message):
-        extension.build([replace(source("int x;"), language=language)], name=name)
+def test_what_cannot_be_built_says_so():
+    with pytest.raises(SchemaError, match="identifier"):
+        extension.build([source("int x;")], name="not a name")
     with pytest.raises(SchemaError, match="no sources"):
         extension.build([], name="ext")
 

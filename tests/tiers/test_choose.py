@@ -15,6 +15,22 @@ def chosen(text: str) -> Tier:
     return tier(Source(text, "cpp"), functions(text, "cpp"))
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "because"),
+    [
+        ("__global__ void f(const float* x, float* out) {}", "raw", ""),
+        ("__device__ float g(float x) { return x; }\n__global__ void f(const float* x) {}", "raw", ""),
+        ("__global__ void k(float* x) {}\nTensor f(const Tensor& x) { k<<<1, 1>>>(p); return x; }", "host",
+         "Tensor in the signature of f"),
+        ("__global__ void k(float* x) {}\ntorch::Tensor f(torch::Tensor x) { k<<<1, 1>>>(p); }", "full",
+         "torch::Tensor in the text"),
+        ("__global__ void k(float* x) {}\nTORCH_LIBRARY(lab, m) {}", "full", "a TORCH_LIBRARY block"),
+    ],
+)  # fmt: skip
+def test_cuda_has_the_same_three(text, name, because):
+    assert tier(Source(text, "cuda"), functions(text, "cuda")) == Tier(name, because)
+
+
 def test_pointers_are_raw():
     assert chosen(RAW) == Tier("raw")
     assert chosen('#include <cmath>\n#include <vector>\n#include "mine.h"\n' + RAW) == Tier("raw")

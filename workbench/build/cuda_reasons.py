@@ -59,7 +59,7 @@ def of_kernel(kernel: Function | None) -> str:
     """What in a kernel's head no stub can say."""
     if kernel is None:
         return "a kernel whose head could not be read"
-    if any(not t.name for t in kernel.templates):
+    if any(not t.kind for t in kernel.templates):
         return f"a template parameter of {kernel.name} without a name"
     if any(not p.name for p in kernel.parameters):
         return f"a parameter of {kernel.name} without a name"

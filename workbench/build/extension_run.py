@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,8 @@ def make(whole: Extension, folder: Path, limit_s: float) -> Made:
         chosen |= {u.file: prelude.REAL for u in slim}
         done, used = _run(whole, folder, waiting, kept, chosen, limit_s)
     _keep_objects(whole, folder, waiting, done)
-    log, kernels = _plain(done.log), nvcc.resources(done.log)
+    log = _plain(done.log)
+    kernels = [*nvcc.resources(done.log), *(pair for b in kept.values() for pair in zip(b.names, b.resources))]
     said = tuple(undefined.explained(d) for d in diagnostics.parse(log, whole.lines))
     if done.code:
         raise _failure(whole, done, log, said)
@@ -139,12 +141,21 @@ def _keep_objects(whole: Extension, folder: Path, waiting: Sequence[Unit], done:
         lines = replace(whole, units=(u,)).lines
         said = tuple(d for d in diagnostics.parse(log, lines) if d.severity != "error" and lines.are_of(d.file))
 
-        def move(into: Path, u: Unit = u, said: tuple = said) -> Made:
+        kernels = [(s, r) for s, r in nvcc.resources(done.log) if u.is_cuda and _names(u, r.kernel)]
+
+        def move(into: Path, u: Unit = u, said: tuple = said, kernels: list = kernels) -> Made:
             shutil.copyfile(folder / u.object, into / u.object)
-            return Made(u.object, "object", done.seconds, said)
+            taken, names = tuple(r for _, r in kernels), tuple(s for s, _ in kernels)
+            return Made(u.object, "object", done.seconds, said, taken, names)
 
         with contextlib.suppress(Unwritable, OSError):
             _objects().build(u.key, move)
+
+
+def _names(unit: Unit, kernel: str) -> bool:
+    """Is that kernel, `a::k<float>`, of this source?"""
+    name = kernel.partition("<")[0].rpartition("::")[2]
+    return bool(re.search(rf"\b{re.escape(name)}\b", unit.source.text))
 
 
 def _objects() -> store.Store:
