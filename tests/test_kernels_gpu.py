@@ -36,6 +36,11 @@ def loaded(request):
     live.gone(op.qualname)
 
 
+@pytest.fixture(autouse=True)
+def compiled_afresh():
+    torch._dynamo.reset()
+
+
 def only(loaded, name):
     said, op = loaded
     if not said.startswith(name):

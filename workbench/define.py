@@ -62,9 +62,16 @@ def _warm() -> None:
     global _warmed
     if not _warmed:
         _warmed = True
+        from . import gpu
         from .build import headers
 
         threading.Thread(target=headers.prepare, name="workbench-prepare", daemon=True).start()
+        if gpu.present():
+            from .build import nvrtc
+            from .trial.gpu_client import gpu_worker
+
+            gpu_worker().warm()
+            nvrtc.prepare()
 
 
 def define(definition: Definition, doc: str = "") -> Op:

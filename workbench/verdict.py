@@ -148,6 +148,7 @@ def rebuilt(headers: Sequence[str], cached: bool) -> tuple[str, ...]:
 def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
+    notes += version.kernel.build_notes
     waits = not version.kernel.unrunnable or version.kernel.interpreted
     if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)

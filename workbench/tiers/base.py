@@ -156,6 +156,11 @@ class Kernel(ABC):
         names = tuple(a.name for a in d.allocations)
         return names, (d.shape_key, d.literals, tuple(t.values[0] for t in d.tunes.values()))
 
+    @property
+    def build_notes(self) -> tuple[str, ...]:
+        """What is to be said of its builds: "for sm_90a: wgmma in the text", what a heavy header cost."""
+        return ()
+
     def forms_text(self) -> str:
         """The dtypes that have been built, for messages."""
         return "any"

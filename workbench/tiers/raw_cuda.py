@@ -84,6 +84,10 @@ class RawCudaKernel(RawKernel):
         )
 
     @property
+    def build_notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(build.note for _, build in self._forms.values() if build.note))
+
+    @property
     def resources(self) -> tuple[Resources, ...]:
         """What each kernel takes, form by form."""
         return tuple(r for _, build in self._forms.values() for r in build.resources)
