@@ -182,3 +182,30 @@ def test_what_is_in_a_file_without_cubins(tmp_path):
     empty.write_bytes(b"nothing")
     with pytest.raises(ToolchainError, match="cuobjdump failed"):
         cuda.embedded(str(empty))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("block", [32, 96, 128, 256, 640, 1024])
+def test_the_estimate_is_what_the_driver_says(namespace, block):
+    from cuda.bindings import driver
+
+    from workbench.build import cuda_body, nvrtc
+
+    @wb.op(f"{namespace}::summed")
+    def summed(x: Tensor) -> Tensor:
+        return x.float().pow(2).sum(-1, keepdim=True).expand(x.shape).to(x.dtype)
+
+    summed.cases(lambda t: iter([(t(4, 128),)]))
+    wb.cuda(summed, CELL.replace("tune BLOCK = 256, 128", f"tune BLOCK = {block}"))
+    row, kernel = summed.inspect().rows[0], summed.versions[-1].kernel
+    body = cuda_body.instantiate(kernel.source, kernel.declaration, {"x": torch.float32})
+    built = nvrtc.compile(body.text, arch=kernel.arch, names=body.names)
+    torch.zeros(1, device="cuda")  # makes its context current
+    error, module = driver.cuModuleLoad(built.path.encode())
+    assert not int(error)
+    error, function = driver.cuModuleGetFunction(module, built.names[0].encode())
+    assert not int(error)
+    error, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, 0)
+    assert not int(error)
+    assert row.blocks == blocks
+    driver.cuModuleUnload(module)

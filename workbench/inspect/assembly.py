@@ -186,10 +186,10 @@ def _computes(text: str) -> bool:
     return bool(_SCALAR.match(text) or vector_bytes(text) or re.match(r"^f(?:add|sub|mul|div|madd|msub|sqrt)\b", text))
 
 
-def user_functions(found: Sequence[Function], file: str, generated: Sequence[str] = ()) -> Iterator[Function]:
+def user_functions(found: Sequence[Function], file: str, generated: re.Pattern) -> Iterator[Function]:
     """Those of the user, without `generated` ones that only call them; these are kept where there is nothing else,
     since then the function was inlined into them.
     """
     own = [f for f in found if f.is_of(file)]
-    written = [f for f in own if not any(g in f.symbol for g in generated)]
+    written = [f for f in own if not generated.search(f.symbol)]
     yield from written or own

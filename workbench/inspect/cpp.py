@@ -7,6 +7,7 @@ instruction. The listing is kept in the store like every build.
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ from . import assembly, remarks, tools
 
 LAYOUT = "inspect-2"
 LIMIT_S = 600.0
-GENERATED = ("wb_call", "wb_", "_GLOBAL__sub_I")  # thunks, wrappers and registrations of ours
+# Thunks and wrappers of ours, and what macros of torch and pybind11 make.
+GENERATED = re.compile(r"(?:^|\d)(?:wb_|TORCH_LIBRARY_|pybind11_init|PyInit_|_GLOBAL__sub_I)")
 SHOWN_REMARKS = 400
 IN_ORDER = "; but its sum is added in order, one number after the other: `-ffast-math` lets it add whole vectors"
 
@@ -151,6 +153,11 @@ def _findings(said: Sequence[remarks.Remark], loops: Sequence[assembly.Loop], un
             made.append(Finding(line, f"loop vectorized: {why}" + (IN_ORDER if in_order else "")))
         elif mine and not any(loop.vector_bytes for loop in mine):  # else around others, or written with vectors
             made.append(Finding(line, f"loop not vectorized{f': {why}' if why else _cure(unit)}"))
+    told = {f.line for f in made}
+    # Where vectorizing was not even tried there are no remarks; then there is no loop on vectors, either.
+    plain = {loop.line for loop in loops if loop.computes and not loop.vector_bytes and loop.line} - told
+    if not any(loop.vector_bytes for loop in loops):
+        made += [Finding(line, f"loop not vectorized{_cure(unit)}") for line in sorted(plain)]
     return made
 
 
