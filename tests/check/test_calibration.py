@@ -9,6 +9,7 @@ from workbench import schema
 from workbench.case import make
 from workbench.check import rule
 from workbench.check.agree import expected, judge
+from workbench.check.gradients import expected_gradients
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 NORM = schema.parse("lab::rmsnorm(Tensor x, Tensor w, float eps=1e-6) -> Tensor")
@@ -230,6 +231,50 @@ def test_a_zero_row_of_small_numbers_differs_beside_large_rows():
     assert rule.agrees(reference, reference, true, torch.bfloat16).share < 1
     verdict = rule.agrees(got, reference, true, torch.bfloat16)
     assert verdict.share > 10 and verdict.wrong[1].any() and not verdict.wrong[[0, 2, 3]].any()
+
+
+def causal_attention(q, k, v):
+    s = (q @ k.mT).float() * q.size(-1) ** -0.5
+    s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).triu(1), -float("inf"))
+    return s.softmax(-1).to(v.dtype) @ v
+
+
+def flash_backward(grad, q, k, v):
+    """As FlashAttention computes it: the sums of the softmax's backward from the rounded output."""
+    dtype, (grad, q, k, v), out = q.dtype, (x.float() for x in (grad, q, k, v)), causal_attention(q, k, v).float()
+    s = (q @ k.mT * q.size(-1) ** -0.5).masked_fill(
+        torch.ones(q.size(-2), k.size(-2), dtype=torch.bool).triu(1), -float("inf")
+    )
+    p = torch.exp2(s * 1.4426950408889634 - (s.logsumexp(-1) * 1.4426950408889634)[..., None])
+    ds = p * (grad @ v.mT - (grad * out).sum(-1, keepdim=True))
+    rounded = ds.to(dtype).float()
+    grads = rounded @ k * q.size(-1) ** -0.5, rounded.mT @ q * q.size(-1) ** -0.5, p.to(dtype).float().mT @ grad
+    return dict(zip(("grad_q", "grad_k", "grad_v"), (x.to(dtype) for x in grads), strict=True))
+
+
+def test_the_backward_of_causal_attention_agrees_although_rows_of_it_vanish():
+    for case in make(attention_cases, THREE, DTYPES):
+        wanted = expected_gradients(causal_attention, THREE, case)
+        got = flash_backward(wanted.cotangents["out"], **wanted.inputs())
+        outcome = judge(got, wanted)
+        assert outcome.status == "agree", f"{case.label}: {outcome.detail}"
+        assert outcome.share < 0.95, case.label
+        first_query = wanted.outputs[0].true[0, 0, 0]
+        assert torch.equal(first_query, torch.zeros(32, dtype=torch.float64))
+        for wrong in (0.0, 1e-2):
+            mutant = {n: x.clone() for n, x in got.items()}
+            mutant["grad_q"][0, 1, 60] *= wrong
+            mutant["grad_q"][0, 0, 0] += wrong
+            assert judge(mutant, wanted).status == "mismatch", case.label
+
+
+def test_a_row_of_an_output_may_not_vanish_as_one_of_a_gradient_may():
+    true = torch.randn(4, 64, dtype=torch.float64) * torch.tensor([[1.0], [0.0], [1.0], [1.0]])
+    got = true + 2e-7
+    assert rule.agrees(got, true, true, torch.float32).wrong[1].all()
+    assert rule.agrees(got, true, true, torch.float32, cancels=True).share == pytest.approx(
+        2e-7 / (rule.SHARE_OF_THE_WHOLE * rule.floor(torch.float32) * true.abs().max().item()), rel=1e-4
+    )
 
 
 def test_floors():

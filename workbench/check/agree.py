@@ -97,9 +97,8 @@ def _verdict(got: Tensor, output: Output, wanted: Expected) -> rule.Verdict:
     if case.atol is not None or case.rtol is not None:
         verdict = rule.close(wide, plain, exact, dtype, case.atol or 0.0, case.rtol or 0.0)
     else:
-        verdict = rule.agrees(
-            wide, plain, exact, dtype, error=case.error, slack=wanted.slack, own=output.own, cancels=bool(wanted.cotangents)
-        )
+        gradient, error, slack = bool(wanted.cotangents), case.error, wanted.slack
+        verdict = rule.agrees(wide, plain, exact, dtype, error=error, slack=slack, own=output.own, cancels=gradient)
     return rule.Verdict(verdict.wrong.any(-1), verdict.share) if got.is_complex() else verdict
 
 

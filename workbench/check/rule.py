@@ -17,7 +17,7 @@ ROW = 32
 FLOORS = {torch.float64: 32.0, torch.float32: 32.0, torch.float16: 1.0, torch.bfloat16: 1.0}
 # A row of a gradient may vanish where its terms do not (that of the first query of causal attention is exactly zero):
 # its floor is at least this share of the whole gradient's. FlashAttention's backward in each dtype stays below.
-SHARE_OF_THE_WHOLE = 0.25
+SHARE_OF_THE_WHOLE = 0.5
 
 
 @dataclass(frozen=True)
