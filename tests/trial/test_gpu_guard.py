@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import pytest
 import torch
@@ -130,3 +131,17 @@ def test_the_assertion_that_failed_is_told():
     assert gpu_faults.with_assertion(words, said).endswith("failed: cell:3: void f(float *): block: [0,0,0], thread: [1,0,0] Assertion `n < 3` failed.")
     assert gpu_faults.with_assertion(words, "") == words
     assert gpu_faults.with_assertion("a misaligned address", said) == "a misaligned address"
+
+
+def test_code_on_the_cpu_that_follows_a_pointer_of_the_gpu(memory):
+    from workbench.trial import explain
+    from workbench.trial.faults import Fault
+
+    block = replace(memory.allocate(2460), tensors=(("x", Meta(torch.float32, (5, 123), (123, 1))),))
+    for address in (block.start, block.end + 8):
+        assert explain.fault(Fault(11, 1, address, write=False), (block,)) == (
+            "crash",
+            "stopped by SIGSEGV: code on the CPU reads through the pointer of x (shape (5, 123), float32), "
+            "which is memory of the GPU; use it in a kernel",
+        )
+    assert "null pointer" in explain.fault(Fault(11, 1, 0, write=True), (block,))[1]
