@@ -141,7 +141,7 @@ def test_code_on_the_cpu_that_follows_a_pointer_of_the_gpu(memory):
     for address in (block.start, block.end + 8):
         assert explain.fault(Fault(11, 1, address, write=False), (block,)) == (
             "crash",
-            "stopped by SIGSEGV: code on the CPU reads through the pointer of x (shape (5, 123), float32), "
-            "which is memory of the GPU; use it in a kernel",
+            ("stopped by SIGSEGV: code on the CPU reads through the pointer of x (shape (5, 123), float32), "
+            "which is memory of the GPU; use it in a kernel"),
         )
     assert "null pointer" in explain.fault(Fault(11, 1, 0, write=True), (block,))[1]
