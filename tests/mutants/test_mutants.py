@@ -12,10 +12,7 @@ from tests.mutants.ops import OPS, Correct
 from tests.mutants.table import MUTANTS, Mutant
 from workbench import tryout
 from workbench.check import full, quick
-from workbench.errors import TrialError
 from workbench.trial import allocator
-
-SLOW = {"inductor", "export"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -57,12 +54,7 @@ def checked(op, only=()):
 
 @pytest.mark.parametrize("m", MUTANTS, ids=[f"{m.op}: {m.name}" for m in MUTANTS])
 def test_every_mutant_is_found(m):
-    try:
-        op = made(m.op, OPS[m.op], **mutated(m))
-    except TrialError as error:
-        assert m.check == "trial", f"its own trial has found it: {error}"
-        return
-    assert m.check != "trial", "its own trial should have found it"
+    op = made(m.op, OPS[m.op], **mutated(m))  # its own trial must not have found it
     asked = {"fake": "metadata"}.get(m.check, m.check)
     report = checked(op, ("sizes", "layouts", asked) if asked in full.HERE else (asked,))
     found = [r for r in report.rows if r.status == "fail" and r.check == m.check and r.case.startswith(m.about)]

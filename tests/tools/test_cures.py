@@ -30,7 +30,7 @@ def test_entries_are_short_and_reachable():
     for i, c in enumerate(TABLE):
         re.compile(c.words)
         assert c.cure[-1] in ".?" and len(c.cure) < 135, c.cure
-        assert c.symptom and c.symptom[0].islower() or c.symptom.startswith(("NaN", "Inductor")), c.symptom
+        assert (c.symptom and c.symptom[0].islower()) or c.symptom.startswith(("NaN", "Inductor")), c.symptom
         before = [e for e in TABLE[:i] if e.about == c.about]
         assert not any(e.words == "." for e in before), f"{c.symptom}: an entry above takes everything"
 

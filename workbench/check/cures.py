@@ -25,14 +25,16 @@ def cure(check: str, failure: str) -> str:
 
 def page() -> str:
     """The table as Markdown: docs/cures.md, which `python tools/cures.py` writes."""
-    rows = ["# Symptoms and cures", "", "What a failed check means, and what to do. Reports say the same below the row that fails.", ""]
+    about_it = "What a failed check means, and what to do. Reports say the same below the row that fails."
+    rows = ["# Symptoms and cures", "", about_it, ""]
     for about, entries in itertools.groupby(TABLE, key=lambda c: c.about):
         rows += [f"## {_title(about)}", "", "| symptom | cure |", "|---|---|", *map(_row, entries), ""]
     return "\n".join(rows)
 
 
 def _title(about: str) -> str:
-    return {"": "Anywhere", "build": "Building", "agreement": "Values"}.get(about, about[0].upper() + about[1:] if about else "")
+    plain = about[:1].upper() + about[1:]
+    return {"": "Anywhere", "build": "Building", "agreement": "Values"}.get(about, plain)
 
 
 def _row(c: Cure) -> str:

@@ -66,7 +66,9 @@ def _written(source: Source | None) -> Iterable[Bound]:
         if line.lstrip().startswith(("//", "#")):
             continue
         for found in _NUMBER.finditer(line):
-            number = int(found[1]) << min(int(found[2]), 40) if found[2] else int(found[3], 0) if not _octal(found[3]) else 0
+            number = (
+                int(found[1]) << min(int(found[2]), 40) if found[2] else int(found[3], 0) if not _octal(found[3]) else 0
+            )
             yield Bound(number, lines[at].strip(), source.first_line + at)
 
 

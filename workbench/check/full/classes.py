@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -117,7 +118,7 @@ def _sizes(structure: tuple, members: list[tuple[Case, dict[str, object]]]) -> S
     scalars = []
     for name, value in members[0][1].items():
         if isinstance(value, int) and not isinstance(value, bool):
-            seen = tuple(bound[name] for _, bound in members)
+            seen: Any = tuple(bound[name] for _, bound in members)
             if len(set(seen)) > 1 and seen in numbers:
                 scalars.append((name, numbers[seen]))
     return Sizes(tuple(c for c, _ in members), tuple(map(tuple, classes.values())), tuple(scalars))

@@ -46,7 +46,8 @@ def second_opinion(wanted: Expected, answer: Callable[[Case], Expected]) -> Expe
             off = _error(o)
             own[o.name] = torch.maximum(own[o.name], off) if o.name in own else off
     outputs = tuple(
-        replace(o, own=own[o.name]) if o.name in own and own[o.name].shape == o.true.shape else o for o in wanted.outputs
+        replace(o, own=own[o.name]) if o.name in own and own[o.name].shape == o.true.shape else o
+        for o in wanted.outputs
     )
     return replace(wanted, outputs=outputs)
 
@@ -64,7 +65,11 @@ def _alike(wanted: Expected, seed: int) -> Case:
 
     def recipe() -> tuple[tuple, dict]:
         named = case.bound(schema)
-        made = {n: _shaken(x, SEED + seed) for n, x in leaves_of(named).items() if x.dtype in FLOATS and x.dtype.itemsize > 1}
+        made = {
+            n: _shaken(x, SEED + seed)
+            for n, x in leaves_of(named).items()
+            if x.dtype in FLOATS and x.dtype.itemsize > 1
+        }
         changed = replaced(named, made)
         return tuple(changed[a.name] for a in schema.positional), {a.name: changed[a.name] for a in schema.keyword_only}
 

@@ -46,7 +46,8 @@ class Tries(Protocol):
     """A kernel in a slot of an op, tried on any inputs, where a crash costs nothing.
 
     `submit` computes here what the reference says and returns while the kernel runs elsewhere; `repeats` runs each
-    input so often in one process, `spread` gives a backward incoming gradients that are one number expanded. `unrunnable` says why nothing can be run, "" where it can.
+    input so often in one process, `spread` gives a backward incoming gradients that are one number expanded.
+    `unrunnable` says why nothing can be run, "" where it can.
     """
 
     slot: str

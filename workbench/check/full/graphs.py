@@ -15,26 +15,25 @@ from ...report import Row
 from .. import agree
 from ..sample import Checkable, Sample, failed, first_line
 
-MOST_SIZES = 6
 
-
-def recompilations(sample: Sample, cases: Sequence[Case], *, backend: str = "aot_eager") -> Row:
-    """One graph for all sizes from 2 up, and its values those of eager mode.
+def recompilations(
+    sample: Sample, ordinary: Sequence[Case], others: Sequence[Case] = (), *, backend: str = "aot_eager"
+) -> Row:
+    """One graph for all sizes from 2 up, and its values those of eager mode; `others` have sizes of 0 and 1.
 
     >>> recompilations(sample, cases).detail
     '1 graph for 5 sizes from 2 up; values, shapes, strides and dtypes are those of eager mode'
     """
     name, op = "compiled, dynamic shapes", sample.op
-    about = f"{len(cases)} sizes"
+    about = f"{len(ordinary) + len(others)} sizes"
     if op.random:
         return Row(name, about, "skip", "not run: the op draws random numbers, so no two calls are equal")
-    if len(cases) < 2:
-        return Row(name, about, "skip", "not run: its cases have no sizes that could change")
+    if len(ordinary) < 2:
+        return Row(name, about, "skip", "not run: no two inputs here have sizes from 2 up in all dimensions")
     counted = _Counter(backend)
-    function = _own(op)
+    function = own_call(op)
     compiled = torch.compile(function, backend=counted, fullgraph=True, dynamic=True)
-    ordinary = [c for c in cases if _least(c) > 1]
-    others = [c for c in cases if _least(c) <= 1]
+    graphs = 0
     try:
         for i, case in enumerate([*ordinary, *others]):
             if difference := _differs(sample, compiled, case):
@@ -45,8 +44,6 @@ def recompilations(sample: Sample, cases: Sequence[Case], *, backend: str = "aot
         return failed(name, about, error)
     finally:
         torch._C._dynamo.eval_frame.reset_code(function.__code__)
-    if not ordinary:
-        return Row(name, about, "skip", "not run: no input here has sizes from 2 up in all dimensions")
     if len(ordinary) > 2 and graphs >= len(ordinary):
         said = f"{graphs} graphs for {graphs} sizes: it is compiled again at each, so its fake fixes a size"
         return failed(name, about, said)
@@ -60,18 +57,23 @@ def gradients_compiled(sample: Sample, cases: Sequence[Case]) -> Row:
     """The backward in a graph with dynamic shapes gives the gradients of eager mode."""
     name, op = "compiled, gradients", sample.op
     about = f"{len(cases)} sizes"
-    if op.random or not sample.takes_gradients or op.schema.mutated:
-        why = "the op draws random numbers" if op.random else "nothing here takes a gradient" if not sample.takes_gradients else (
-            "it mutates its arguments, which the compile row has tried"
-        )
+    why = (
+        "the op draws random numbers"
+        if op.random
+        else ""
+        if sample.takes_gradients
+        else "nothing here takes a gradient"
+    )
+    why = why or ("it mutates its arguments, which the compile row has tried" if op.schema.mutated else "")
+    if why:
         return Row(name, about, "skip", f"not run: {why}")
-    function = _own(op)
+    function = own_call(op)
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=True)
     try:
         for case in cases:
             eager, other = (_gradients(sample, f, case) for f in (function, compiled))
             for i, (x, y) in enumerate(zip(eager, other, strict=True)):
-                if (x is None) != (y is None) or (x is not None and y is not None and not _same(x, y)):
+                if (x is None) != (y is None) or (x is not None and y is not None and not same(x, y)):
                     return failed(name, case.label, f"gradient {i} differs between compiled and eager mode")
     except Exception as error:
         return failed(name, about, error)
@@ -107,7 +109,7 @@ def exported(sample: Sample, others: Sequence[Case]) -> Row:
                 return failed(name, case.label, error)
             return failed(name, case.label, f"exported for {sample.label}, it refuses other sizes: {first_line(error)}")
         for n, x in left[0].items():
-            if not _same(x, left[1][n]):
+            if not same(x, left[1][n]):
                 return failed(name, case.label, f"{n}: elements differ between the exported program and eager mode")
         ran += 1
     detail = f"one exported program with dynamic sizes gives what eager mode gives, on {ran} input{'s' * (ran > 1)}"
@@ -119,12 +121,12 @@ def inductor(sample: Sample) -> Row:
     name, op = "inductor", sample.op
     if op.random:
         return Row(name, sample.label, "skip", "not run: the op draws random numbers, so no two calls are equal")
-    call = _own(op)
+    call = own_call(op)
 
-    def around(*args: object) -> object:
+    def around(*args: object) -> tuple[list, list]:
         changed = [a * 1.5 if isinstance(a, Tensor) and a.is_floating_point() and n not in op.schema.mutated else a
                    for n, a in zip(names, args)]  # fmt: skip
-        out = call(*changed)
+        out: Any = call(*changed)
         results = out if isinstance(out, (tuple, list)) else [out]
         return [r * 0.5 if isinstance(r, Tensor) and r.is_floating_point() else r for r in results], changed
 
@@ -137,13 +139,17 @@ def inductor(sample: Sample) -> Row:
             args = _flat_inputs(sample, sample.case)
             with torch.no_grad():
                 out, _ = f(*args)
-            left.append(tensors_in([*[o for o in out if o is not None], *[a for n, a in zip(names, args) if n in op.schema.mutated]]))
+            left.append(
+                tensors_in(
+                    [*[o for o in out if o is not None], *[a for n, a in zip(names, args) if n in op.schema.mutated]]
+                )
+            )
     except Exception as error:
         return failed(name, sample.label, error)
     finally:
         torch._C._dynamo.eval_frame.reset_code(around.__code__)
     for i, (x, y) in enumerate(zip(*left, strict=True)):
-        if not _same(x, y, loose=True):
+        if not same(x, y, loose=True):
             return failed(name, sample.label, f"result {i}: elements differ between Inductor's code and eager mode")
     detail = "between Inductor's own pointwise code, values, shapes and dtypes are those of eager mode"
     return Row(name, sample.label, "pass", f"{detail}; Inductor calls it as it is, and fuses nothing into it")
@@ -161,7 +167,7 @@ class _Counter:
         return self.backend(module, inputs)
 
 
-def _own(op: Checkable) -> Any:
+def own_call(op: Checkable) -> Any:
     """A call of the op with a code object of its own: dynamo counts recompilations per code object."""
     target, positional = op.torch_op, len(op.schema.positional)
     only = tuple(a.name for a in op.schema.keyword_only)
@@ -181,8 +187,7 @@ def _own(op: Checkable) -> Any:
 def _renamed(f: Any) -> Any:
     """The same function with another code object."""
     code = f.__code__.replace(co_name=f"{f.__name__}_{id(f):x}")
-    made = types.FunctionType(code, f.__globals__, code.co_name, None, f.__closure__)
-    return made
+    return types.FunctionType(code, f.__globals__, code.co_name, None, f.__closure__)
 
 
 def _flat_inputs(sample: Sample, case: Case) -> list:
@@ -197,14 +202,14 @@ def _left(op: Checkable, f: Callable, args: list) -> dict[str, Tensor]:
 
 
 def _differs(sample: Sample, compiled: Callable, case: Case) -> str:
-    eager = _left(sample.op, _own(sample.op), _flat_inputs(sample, case))
+    eager = _left(sample.op, own_call(sample.op), _flat_inputs(sample, case))
     other = _left(sample.op, compiled, _flat_inputs(sample, case))
     for n, x in eager.items():
         y = other[n]
         seen = [f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} strides {_strides(t)}" for t in (x, y)]
         if seen[0] != seen[1]:
             return f"{n} is {seen[1]} compiled, {seen[0]} in eager mode"
-        if not _same(x, y):
+        if not same(x, y):
             return f"{n}: elements differ between compiled and eager mode"
     return ""
 
@@ -229,8 +234,8 @@ def _gradients(sample: Sample, f: Callable, case: Case) -> list[Tensor | None]:
     return list(torch.autograd.grad(flowing, moving, ones, allow_unused=True))
 
 
-def _same(x: Tensor, y: Tensor, *, loose: bool = False) -> bool:
-    """The same kernel ran on the same numbers; `loose` where other code has rounded them before."""
+def same(x: Tensor, y: Tensor, *, loose: bool = False) -> bool:
+    """Equal, as results of one kernel on the same numbers are; `loose` where other code has rounded them before."""
     if x.shape != y.shape or x.dtype != y.dtype:
         return False
     if not (x.is_floating_point() or x.is_complex()):
@@ -239,11 +244,6 @@ def _same(x: Tensor, y: Tensor, *, loose: bool = False) -> bool:
     low = x.numel() and loose
     rtol, atol = (2e-2, 2e-2 * x.abs().nan_to_num(0, 0, 0).max().item()) if low else (1e-3, 1e-5)
     return torch.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True)
-
-
-def _least(case: Case) -> int:
-    sizes = [n for x in tensors_in(case.recipe()) for n in x.shape]
-    return min(sizes, default=2)
 
 
 def _dynamic(value: object) -> object:

@@ -42,7 +42,7 @@ def fakes(sample: Sample, cases: Sequence[Case]) -> list[Row]:
             if seen[0] != seen[1]:
                 return [failed("fake", _label(case), f"{n} is {seen[0]} by the fake, {seen[1]} in a real call")]
         ran += 1
-    detail = f"on {ran} inputs of other sizes, layouts and dtypes the fake's shapes, strides, dtypes and devices are those of real calls"
+    detail = "shapes, strides, dtypes and devices of the fake are those of real calls, in other sizes and layouts too"
     detail += f"; it raises on {', '.join(raised[:3])}" if raised else ""
     return [Row(name, f"{ran} inputs", "pass", detail)]
 

@@ -95,7 +95,9 @@ def row(check: str, about: str, tried: Sequence[Tried], where: str = "", device:
         return Row(check, case, "pass" if both else "skip", f"not judged: {said}" if not both else said, hint)
     worst = max(agreed, key=lambda f: f.share)
     inputs = f"{len(agreed)} input{'s' * (len(agreed) > 1)}"
-    alike = "as the reference's vjp" if check == "gradients" else "values, shapes, dtypes and strides as the reference's"
+    alike = (
+        "as the reference's vjp" if check == "gradients" else "values, shapes, dtypes and strides as the reference's"
+    )
     told = f"{inputs}: {alike}"
     told += f", error {worst.share:.2g} of what is allowed" if worst.share > 0 else ", exactly"
     extra = [f.detail for f in agreed if f.detail]
@@ -181,7 +183,6 @@ def borders(declaration: Declaration | None) -> tuple[int, ...]:
         for e in launch.block:
             found += [n.value for n in ast.walk(e.tree) if isinstance(n, ast.Constant) and type(n.value) is int]
     return tuple(dict.fromkeys(n for n in found if n > 1))
-
 
 
 def elsewhere(device: str) -> str:

@@ -10,23 +10,19 @@ from typing import Any
 
 from ...case import Case
 from ...report import Check, Row
-from ..float64 import available_bytes
+from ..expect import expected
 from ..sample import Checkable, Sample, guarded, size
-from . import derivatives, graphs, metadata, rows, sweep, transforms
+from . import here, rows, special, sweep
 from .bounds import bounds
 from .classes import Place, Sizes, leaves_of, refined, sizes_of
-from .finding import Finding, Pending, Tries
+from .finding import Pending, Tries
+from .here import HERE
 from .rows import Tried
 from .shrink import smallest
 from .variant import Variant
 
 CHUNK = 24  # inputs of one job
 SWEEPS_S = 25.0  # after that what is left of the sizes around numbers is left out, and said to be
-REPEATS = 6
-OTHERS = 40  # inputs at most that the rows of this process look at besides the cases
-HERE = ("metadata", "requires_grad", "gradients, other inputs", "second derivatives", "directional derivatives",
-        "compiled, dynamic shapes", "compiled, gradients", "export", "inductor", "autocast", "vmap", "CUDA graph",
-        "streams")  # fmt: skip
 CHECKS = ("sizes", "layouts", "values", "dtypes", "scalars", "determinism", "gradients", *HERE)
 
 
@@ -96,7 +92,9 @@ class Full:
 
     def step(self, at: str, more: int = 1) -> None:
         self.done += more
-        self.tell(Progress(self.op.qualname, at, self.done, max(self.of, self.done), time.perf_counter() - self.started))
+        self.tell(
+            Progress(self.op.qualname, at, self.done, max(self.of, self.done), time.perf_counter() - self.started)
+        )
 
     # ------------------------------------------------------------ sweeps
 
@@ -168,8 +166,12 @@ class Full:
         proved = rows.memory(s.tried, tries.device) if slot == "forward" else None
         if proved is not None:
             yield proved
-        yield from self._repeated(tries)
-        yield from self._spread(tries)
+        if slot == "forward" and self.wants("determinism"):
+            yield special.repeated(tries, self.op.schema, self.families, self.sample.case)
+        if slot == "forward" and self.wants("sizes"):
+            yield from special.huge(tries, self.op.schema, self.families)
+        if slot == "backward" and self.wants("gradients"):
+            yield from special.spread(tries, self.families)
 
     def _smallest_first(self, tried: list[Tried], tries: Tries) -> list[Tried]:
         at = next((i for i, t in enumerate(tried) if t.finding.wrong), None)
@@ -191,142 +193,28 @@ class Full:
         drawn = replace(row.mismatch, borders=rows.borders(declaration)) if row.mismatch else None
         return replace(row, detail=f"{row.detail}; {where}" if where else row.detail, mismatch=drawn)
 
-    def _repeated(self, tries: Tries) -> Iterator[Row]:
-        """The same input several times, at a size at which threads share the work, and a small one."""
-        if tries.slot != "forward" or not self.wants("determinism"):
-            return
-        family = self.families[0] if self.families else None
-        base = sweep.bases_of(family, self.op.schema)[0] if family else self.sample.case
-        large = sweep.many(base, family, self.op.schema) if family else None
-        case = self._case(large) if large is not None else None
-        asked = [c for c in (case, self.sample.case) if c is not None]
-        found = tries.submit(asked, repeats=REPEATS).result()
-        yield determinism(found, asked, rows.elsewhere(tries.device))
-        yield from self._huge(tries, base, family)
-
-    def _huge(self, tries: Tries, base: Case, family: Any) -> Iterator[Row]:
-        """Element and byte counts past 2**31, where there is memory for them."""
-        if not self.wants("sizes") or family is None:
-            return
-        import torch
-
-        for variant, nbytes in sweep.huge(base, family, self.op.schema):
-            free = available_bytes(torch.device(self.device))
-            if 2 * nbytes > free:
-                said = f"not run: it takes about {2 * nbytes / 2**30:.0f} GB, {free / 2**30:.0f} GB are free"
-                yield Row("sizes", variant.about, "skip", said)
-                continue
-            case = variant.case(self.op.schema)
-            found = tries.submit([case]).result() if case is not None else []
-            made = rows.row("sizes", variant.about, [Tried(variant, f) for f in found], "", tries.device)
-            if made is not None:
-                yield made
-
-    def _spread(self, tries: Tries) -> Iterator[Row]:
-        """A backward kernel from incoming gradients that are one number, seen everywhere."""
-        if tries.slot != "backward" or not self.wants("gradients"):
-            return
-        if not self.families:
-            return
-        bases = sweep.bases_of(self.families[0], self.op.schema)
-        found = tries.submit(bases, spread=True).result()
-        about = "expanded incoming gradients"
-        tried = [Tried(Variant("gradients", about, b, self.families[0]), f) for b, f in zip(bases, found, strict=True)]
-        made = rows.row("gradients", about, tried, "", tries.device)
-        if made is not None:
-            yield made
-
     # ------------------------------------------------------------ this process
 
-    def safe(self, check: str = "", *, plain: bool = False) -> list[Case]:
-        """Inputs on which every kernel was right: what may be run in this process. `plain` leaves layouts out."""
-        wrong = {self._key(t.variant) for s in self.sweeps for t in s.tried if t.finding.wrong}
+    def safe(self, check: str) -> list[Case]:
+        """Inputs of these sweeps on which every kernel was right: what may be run in this process."""
         if not self.sweeps:
-            variants = [v for v in sweep.plan(self.op.schema, self.families) if not v.dtypes]
-            return [c for v in variants if v.check == check and (c := self._case(v)) is not None and self._accepted(c)]
-        agreed = [
-            t for s in self.sweeps for t in s.tried
+            variants = [v for v in sweep.plan(self.op.schema, self.families) if v.check == check and not v.dtypes]
+            made = [self._case(v) for v in variants]
+            return [c for c in made if c is not None and self._accepted(c)]
+        wrong = {t.variant.change for s in self.sweeps for t in s.tried if t.finding.wrong}
+        return [
+            t.finding.case for s in self.sweeps for t in s.tried
             if s.tries.slot == "forward" and t.finding.status == "agree" and t.variant.check == check
-            and self._key(t.variant) not in wrong
+            and t.variant.change not in wrong
             and (not t.variant.dtypes or rows.dtypes_in(rows.arguments_of(t.finding.case)) in self.declared)
         ]  # fmt: skip
-        if plain:
-            agreed = [t for t in agreed if not t.variant.rank]
-        return [t.finding.case for t in agreed]
-
-    def _key(self, v: Variant) -> tuple:
-        return (v.base.label, v.sizes, v.rank, v.layout, v.at, v.values, v.dtypes, str(v.scalars))
 
     def _accepted(self, case: Case) -> bool:
         """Does the reference take it?"""
-        from ..expect import expected
-
         try:
             return not expected(self.op.reference, self.op.schema, case).skipped
         except Exception:
             return False
-
-    def here(self) -> list[tuple[str, Callable[[], Row | list[Row]]]]:
-        """The rows that run in this process, by name."""
-        s = self.sample
-        usual = Sample(self.op, self._usual(), self.device, "full")
-        first = self.sample.case.dtype_name
-        sized = _several([c for c in self.safe("sizes", plain=True) if c.dtype_name == first], graphs.MOST_SIZES)
-        layouts = self.safe("layouts")[:OTHERS]
-        others = [*layouts, *self.safe("sizes")][:: max(1, (len(layouts) + 60) // OTHERS)][:OTHERS]
-        return [
-            ("metadata", lambda: metadata.fakes(s, [*layouts, *self.safe("sizes")[:OTHERS], *self.safe("dtypes")])),
-            ("requires_grad", lambda: derivatives.requires_grad(usual)),
-            ("gradients, other inputs", lambda: derivatives.laid_out(usual, others)),
-            ("second derivatives", lambda: derivatives.second(usual)),
-            ("directional derivatives", lambda: derivatives.directional(usual)),
-            ("compiled, dynamic shapes", lambda: graphs.recompilations(s, sized)),
-            ("compiled, gradients", lambda: graphs.gradients_compiled(usual, [usual.case, *sized[:2]])),
-            ("export", lambda: graphs.exported(usual, [c for c in sized if graphs._least(c) > 1][:2])),
-            ("inductor", lambda: graphs.inductor(usual)),
-            ("autocast", lambda: transforms.autocast(usual)),
-            ("vmap", lambda: transforms.vmapped(usual)),
-            ("CUDA graph", lambda: transforms.cuda_graph(usual)),
-            ("streams", lambda: transforms.streams(usual)),
-        ]
-
-    def _usual(self) -> Case:
-        """The smallest case in which no size is 0 or 1: the one that torch's transforms are tried on."""
-        ordinary = [c for c in self.cases if graphs._least(c) > 1]
-        return min(ordinary or self.cases, key=size)
-
-
-def determinism(found: Sequence[Finding], asked: Sequence[Case], where: str) -> Row:
-    """Whether repeated runs give the same bits; a difference within tolerance is a note."""
-    import torch
-
-    labels = " and ".join(c.label for c in asked)
-    wrong = next((f for f in found if f.wrong), None)
-    if wrong is not None:
-        said = f"one of {REPEATS} runs on the same input: {wrong.detail}"
-        from ..cures import cure
-
-        return Row("determinism", wrong.case.label + where, "fail", said, cure("determinism", said), wrong.mismatch)
-    differing = [f for f in found if f.differing]
-    if not any(f.status == "agree" for f in found):
-        return Row("determinism", labels + where, "skip", "not judged: " + next((f.detail for f in found), ""))
-    if not differing:
-        return Row("determinism", labels + where, "pass", f"{REPEATS} runs each give the same bits")
-    said = f"{differing[0].differing} of {REPEATS - 1} further runs give other bits, all within what is allowed: atomics, or sums in another order"
-    strict = torch.are_deterministic_algorithms_enabled()
-    said += "; deterministic algorithms are asked for" if strict else ""
-    return Row("determinism", differing[0].case.label + where, "fail" if strict else "pass", said)
-
-
-def _several(cases: Sequence[Case], most: int) -> list[Case]:
-    """A few inputs of different sizes, those with 0 or 1 last."""
-    seen: dict[tuple, Case] = {}
-    for c in cases:
-        shapes = tuple(tuple(x.shape) for x in c.args if hasattr(x, "shape"))
-        seen.setdefault(shapes, c)
-    ordinary = [c for c in seen.values() if graphs._least(c) > 1]
-    rest = [c for c in seen.values() if graphs._least(c) <= 1]
-    return [*ordinary[: most - 2], *rest[:2]]
 
 
 def check(
@@ -372,12 +260,11 @@ def _run(full: Full, quick: Callable[[], Check]) -> None:
     if not full.tries:
         why = "not run: no kernel is installed, the reference itself runs"
         full.rows.append(Row("sweeps", "all inputs", "skip", why))
-    for name, look in full.here():
+    for name, look in here.looks(full.sample, full.safe, full.cases):
         if not full.wants(name):
             continue
         full.step(name)
-        found = _looked(name, full.sample.label, look)
-        full.rows += found
+        full.rows += _looked(name, full.sample.label, look)
 
 
 def _looked(name: str, label: str, look: Callable[[], Any]) -> list[Row]:

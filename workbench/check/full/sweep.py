@@ -1,4 +1,4 @@
-"""The inputs that a full check tries besides the cases: what a person would forget. Pure functions from cases to variants.
+"""The inputs that a full check tries besides the cases: what a person would forget. Pure functions of the cases.
 
 Each list of variants belongs to one row of the report, by its `check` and `about`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -162,7 +163,8 @@ def scalars(base: Case, family: Sizes, schema: Schema) -> Iterator[Variant]:
     """Numbers of Python in place of those that the cases give: 0, negative, an int for a float, the other truth."""
     named = base.bound(schema)
     for a in schema.arguments:
-        value, kind = named[a.name], a.type.rstrip("?")
+        value: Any = named[a.name]
+        kind = a.type.rstrip("?")
         if isinstance(value, (list, tuple, torch.Tensor)):
             if a.type == "Tensor?" and not a.mutated:
                 yield Variant("scalars", f"{a.name} is None", base, family, scalars=((a.name, None),))
@@ -200,7 +202,9 @@ def huge(base: Case, family: Sizes, schema: Schema, limit: int = 1 << 31) -> Ite
     leading = next(c for c, places in enumerate(family.classes) if (name, 0) in places)
     rest = max(1, math.prod(first.shape[1:]))
     for about, count in (("elements", limit), ("bytes", limit // first.element_size())):
-        made = Variant("sizes", f"past 2**{limit.bit_length() - 1} {about}", base, family, ((leading, count // rest + 1),))
+        made = Variant(
+            "sizes", f"past 2**{limit.bit_length() - 1} {about}", base, family, ((leading, count // rest + 1),)
+        )
         # Inputs here, in the file and in float64; results of the kernel twice, of the reference in both precisions.
         yield made, elements(made, schema) * (4 * first.element_size() + 4 * 8)
 

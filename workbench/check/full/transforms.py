@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ...report import Row
 from .. import agree
 from ..sample import Sample, call, failed
 from .classes import leaves_of
-from .graphs import _same
+from .graphs import own_call, same
 from .layouts import replaced
 from .values import like
 
@@ -53,9 +53,11 @@ def vmapped(sample: Sample) -> list[Row]:
 def _vmap_differs(sample: Sample, named: dict, batched: Sequence[str], dim: int) -> str:
     op = sample.op
     leaves = leaves_of(named)
-    stacks = {n: torch.stack([like(leaves[n], tuple(leaves[n].shape), SEED + i) for i in range(BATCH)], dim) for n in batched}
+    stacks = {
+        n: torch.stack([like(leaves[n], tuple(leaves[n].shape), SEED + i) for i in range(BATCH)], dim) for n in batched
+    }
     given = fresh({**named, **stacks}, device=sample.device)
-    other = fresh(given)
+    other = leaves_of(fresh(given))
 
     def one(*moving: Tensor) -> tuple[Tensor, ...]:
         arguments = {**given, **dict(zip(batched, moving, strict=True))}
@@ -64,37 +66,47 @@ def _vmap_differs(sample: Sample, named: dict, batched: Sequence[str], dim: int)
     with torch.no_grad():
         out = torch.vmap(one, in_dims=(dim,) * len(batched))(*[given[n] for n in batched])
         for i in range(BATCH):
-            arguments = replaced(other, {n: other[n].select(dim, i).clone() for n in batched})
+            arguments = replaced({**given, **other}, {n: other[n].select(dim, i).clone() for n in batched})
             wanted = agree.leaves(op.schema, arguments, call(op, arguments))
             for (n, x), y in zip(wanted.items(), out, strict=True):
                 if y.shape[1:] != x.shape:
                     return f"{n} has shape {tuple(y.shape[1:])} in a batch, {tuple(x.shape)} alone"
-                if not _same(x, y[i]):
+                if not same(x, y[i]):
                     return f"{n}: elements differ between vmap and a loop"
     return ""
 
 
 def autocast(sample: Sample) -> list[Row]:
-    """Under autocast the same answers, in eager mode and compiled; then what autocast makes of mixed dtypes."""
+    """Under autocast the same answers in the same dtypes, in eager mode and compiled."""
     name, op = "autocast", sample.op
     if op.random:
         return [Row(name, sample.label, "skip", "not run: the op draws random numbers, so no two calls are equal")]
     device = torch.device(sample.device).type
 
-    def run(on: bool) -> dict[str, Tensor]:
+    def run(function: Callable, on: bool) -> dict[str, Tensor]:
         named = fresh(sample.case.bound(op.schema), device=sample.device)
         with torch.no_grad(), torch.autocast(device, dtype=torch.bfloat16, enabled=on):
-            return agree.leaves(op.schema, named, call(op, named))
+            return agree.leaves(op.schema, named, function(*named.values()))
 
+    function = own_call(op)
     try:
-        plain, under = run(False), run(True)
+        plain = run(function, False)
+        ways = {"eager mode": run(function, True)}
+        ways["a compiled graph"] = run(
+            torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=False), True
+        )
     except Exception as error:
         return [failed(name, sample.label, error)]
-    for n, x in plain.items():
-        if x.dtype != under[n].dtype or not _same(x, under[n]):
-            said = f"{n} is {_short(under[n])} under autocast, {_short(x)} without, or its elements differ"
-            return [failed(name, sample.label, said)]
-    detail = "under autocast to bfloat16 it takes what it is given, and answers as without"
+    finally:
+        torch._C._dynamo.eval_frame.reset_code(function.__code__)
+    for way, under in ways.items():
+        for n, x in plain.items():
+            if x.dtype != under[n].dtype:
+                said = f"{n} is {_short(under[n])} under autocast in {way}, {_short(x)} without it"
+                return [failed(name, sample.label, said)]
+            if not same(x, under[n]):
+                return [failed(name, sample.label, f"{n}: elements differ under autocast, in {way}")]
+    detail = "under autocast to bfloat16, in eager mode and compiled, it takes what it is given and answers as without"
     return [Row(name, sample.label, "pass", detail)]
 
 
@@ -123,7 +135,7 @@ def cuda_graph(sample: Sample) -> Row:
     except Exception as error:
         return failed(name, sample.label, error)
     for n, x in wanted.items():
-        if not _same(x, left[n]):
+        if not same(x, left[n]):
             return failed(name, sample.label, f"{n}: elements differ between the replayed graph and a call")
     return Row(name, sample.label, "pass", "captured once and replayed on other inputs, it gives what a call gives")
 
@@ -144,7 +156,9 @@ def streams(sample: Sample) -> Row:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                torch.cuda._sleep(20_000_000)  # cycles: a kernel on another stream would run before the inputs are there
+                torch.cuda._sleep(
+                    20_000_000
+                )  # cycles: a kernel on another stream would run before the inputs are there
                 for x, y in zip(tensors_in(late), tensors_in(source), strict=True):
                     x.copy_(y)
                 got = agree.leaves(op.schema, late, call(op, late))
@@ -152,7 +166,7 @@ def streams(sample: Sample) -> Row:
     except Exception as error:
         return failed(name, sample.label, error)
     for n, x in wanted.items():
-        if not _same(x, got[n]):
+        if not same(x, got[n]):
             return failed(name, sample.label, f"{n}: elements differ on a side stream: it ran on another one")
     return Row(name, sample.label, "pass", "on a side stream it waits for what was put there before it")
 

@@ -22,8 +22,8 @@ def like(x: Tensor, shape: tuple[int, ...], seed: int, below: int | None = None)
     range, `below` a number where they may be indices into something that has become smaller.
     """
     if not x.numel():
-        low, high = (0, 1) if x.dtype in FLOATS or x.dtype is torch.bool else (0, 10)
-        return draw(shape, x.dtype, *((None, None) if x.dtype is torch.bool else (low, high)), seed)
+        plain = x.dtype is torch.bool or x.is_complex()
+        return draw(shape, x.dtype, None if plain else 0, None if plain else 1 if x.dtype in FLOATS else 10, seed)
     if x.dtype is torch.bool or x.is_complex():
         return draw(shape, x.dtype, None, None, seed)
     if x.dtype in FLOATS:

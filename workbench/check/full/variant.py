@@ -46,7 +46,7 @@ class Variant:
     line: int = 0
 
     def case(self, schema: Schema) -> Case | None:
-        """The changed case, None where the change cannot be made: no rows to pad, say. Its inputs are made when asked."""
+        """The changed case, None where the change cannot be made: no rows to pad, say."""
         made = self.arguments(schema)
         if made is None:
             return None
@@ -59,9 +59,7 @@ class Variant:
         leaves = list(leaves_of(made).values())
         kinds = {x.dtype for x in leaves if x.dtype in FLOATS}
         name = "x".join(map(str, leaves[0].shape)) or "0-dim" if leaves else self.base.name
-        return replace(
-            self.base, name=name, recipe=recipe, dtype=kinds.pop() if len(kinds) == 1 else None, bench=False
-        )
+        return replace(self.base, name=name, recipe=recipe, dtype=kinds.pop() if len(kinds) == 1 else None, bench=False)
 
     def arguments(self, schema: Schema) -> dict[str, object] | None:
         """All arguments by name, changed; None where the change cannot be made."""
@@ -79,8 +77,19 @@ class Variant:
         leaf, dim = self.family.classes[number][0]
         return dict(self.sizes).get(number, leaves_of(self.base.bound(schema))[leaf].shape[dim])
 
-    def __str__(self) -> str:
-        return ", ".join(part for part in (self.layout, self.values, self.rank) if part)
+    @property
+    def change(self) -> tuple:
+        """What is changed, whatever row it belongs to."""
+        return (
+            self.base.label,
+            self.sizes,
+            self.rank,
+            self.layout,
+            self.at,
+            self.values,
+            self.dtypes,
+            str(self.scalars),
+        )
 
 
 def spelled(named: Mapping[str, object]) -> str:
@@ -128,7 +137,7 @@ def _resized(v: Variant, named: dict[str, object], schema: Schema) -> dict[str, 
 
 
 def _ranked(v: Variant, named: dict[str, object], schema: Schema) -> dict[str, object] | None:
-    """0-dim, or one leading dimension more or less: of `at`, or of all tensors that share the first one's leading size."""
+    """0-dim, or leading dimensions more or less: of `at`, or of all tensors that share the first one's leading size."""
     if not v.rank:
         return named
     leaves = leaves_of(named)

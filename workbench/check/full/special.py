@@ -1,0 +1,81 @@
+"""Inputs with a row of their own: repeated runs, counts past 2**31, incoming gradients that are one number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from ...case import Case
+from ...report import Row
+from ...schema import Schema
+from ..cures import cure
+from ..float64 import available_bytes
+from . import rows, sweep
+from .classes import Sizes
+from .finding import Finding, Tries
+from .rows import Tried
+from .variant import Variant
+
+REPEATS = 6
+SPREAD = "expanded incoming gradients"
+
+
+def repeated(tries: Tries, schema: Schema, families: Sequence[Sizes], usual: Case) -> Row:
+    """The same input several times in one process, at a size at which threads share the work, and a small one.
+
+    Other bits are a note where all results are within what is allowed, and a failure where deterministic algorithms
+    are asked for.
+    """
+    asked = [usual]
+    if families:
+        large = sweep.many(sweep.bases_of(families[0], schema)[0], families[0], schema)
+        case = large.case(schema) if large is not None else None
+        asked = [case, usual] if case is not None else asked
+    return determinism(tries.submit(asked, repeats=REPEATS).result(), rows.elsewhere(tries.device))
+
+
+def determinism(found: Sequence[Finding], where: str = "") -> Row:
+    """The row of repeated runs."""
+    wrong = next((f for f in found if f.wrong), None)
+    if wrong is not None:
+        said = f"one of {REPEATS} runs on the same input: {wrong.detail}"
+        return Row("determinism", wrong.case.label + where, "fail", said, cure("determinism", said), wrong.mismatch)
+    judged = [f for f in found if f.status == "agree"]
+    if not judged:
+        why = next((f.detail for f in found if f.detail), "nothing to compare with")
+        return Row("determinism", found[0].case.label + where, "skip", f"not judged: {why}")
+    labels = " and ".join(f.case.label for f in judged) + where
+    differing = [f for f in judged if f.differing]
+    if not differing:
+        return Row("determinism", labels, "pass", f"{REPEATS} runs each give the same bits")
+    said = f"{differing[0].differing} of {REPEATS - 1} further runs on {differing[0].case.label} give other bits, all "
+    said += "within what is allowed: atomics, or sums in another order"
+    strict = torch.are_deterministic_algorithms_enabled()
+    said += "; but deterministic algorithms are asked for" if strict else ""
+    return Row("determinism", labels, "fail" if strict else "pass", said, cure("determinism", said) if strict else "")
+
+
+def huge(tries: Tries, schema: Schema, families: Sequence[Sizes], limit: int = 1 << 31) -> Iterator[Row]:
+    """Element and byte counts past `limit`, where there is memory for them."""
+    for family in families[:1]:
+        for variant, nbytes in sweep.huge(sweep.bases_of(family, schema)[0], family, schema, limit):
+            free = available_bytes(torch.device("cpu"))
+            if 2 * nbytes > free:
+                said = f"not run: it takes about {2 * nbytes / 2**30:.0f} GB, {free / 2**30:.0f} GB are free"
+                yield Row("sizes", variant.about + rows.elsewhere(tries.device), "skip", said)
+                continue
+            case = variant.case(schema)
+            found = tries.submit([case]).result() if case is not None else []
+            made = rows.row("sizes", variant.about, [Tried(variant, f) for f in found], device=tries.device)
+            yield from [made] if made is not None else []
+
+
+def spread(tries: Tries, families: Sequence[Sizes]) -> Iterator[Row]:
+    """A backward kernel from incoming gradients that are one number, seen everywhere."""
+    for family in families[:1]:
+        bases = family.cases[:3]
+        found = tries.submit(bases, spread=True).result()
+        tried = [Tried(Variant("gradients", SPREAD, b, family), f) for b, f in zip(bases, found, strict=True)]
+        made = rows.row("gradients", SPREAD, tried, device=tries.device)
+        yield from [made] if made is not None else []

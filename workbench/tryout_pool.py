@@ -1,0 +1,62 @@
+"""Jobs side by side in workers, and all their steps in spite of crashes. It knows nothing of ops."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from .trial import Worker
+from .trial.protocol import Result
+
+LIMIT_S, STEP_S = 10.0, 1.0  # for the first input of a job, and for each one more
+
+
+class Pool:
+    """Workers side by side: the one that runs already, and others where there are cores for them and work to do."""
+
+    def __init__(self, first: Callable[[], Worker], more: int = 0) -> None:
+        self._free: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+        self._first, self._own = first, [Worker() for _ in range(more)]
+        self._free.put(None)  # the one that runs already
+        for worker in self._own:
+            self._free.put(worker)
+        self._threads = ThreadPoolExecutor(1 + more, thread_name_prefix="workbench-tryout")
+
+    def submit(self, call: Callable[[Worker], list]) -> Future:
+        def run() -> list:
+            taken = self._free.get()
+            try:
+                return call(taken or self._first())
+            finally:
+                self._free.put(taken)
+
+        return self._threads.submit(run)
+
+    def close(self) -> None:
+        """Let go of it; what still runs is ended with its process."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in self._own:
+            worker.close()
+
+
+def until_all_ran(
+    worker: Worker, job_of: Callable[[Sequence[Any]], tuple], found: Sequence[Any], repeats: int
+) -> list[list[Result]]:
+    """The results of each piece of evidence, `repeats` a piece; what a crash kept from running is run again."""
+    ran: list[list[Result]] = [[] for _ in found]
+    todo = [i for i in range(len(found)) for _ in range(repeats)]
+    while todo:
+        job, own = job_of([found[i] for i in todo])
+        answer = worker.run(job, LIMIT_S + STEP_S * len(todo))
+        results = [answer.results[place] for place in own]
+        reached = next(
+            (n for n, r in enumerate(results) if r.status == "skip" and r.detail == "not reached"), len(todo)
+        )
+        if results[max(reached, 1) - 1].status == "hang" and reached > 1:
+            reached -= 1  # the time may have been used up by those before it: it gets some of its own
+        for i, r in zip(todo[:reached], results[:reached], strict=True):
+            ran[i].append(r)
+        todo = todo[max(reached, 1) :]
+    return ran
