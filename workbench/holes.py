@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from .errors import SchemaError
+
 
 class _Hole:
     """Where a tensor was, in a list of arguments that must not keep its tensors alive."""
@@ -30,3 +32,18 @@ def refill(values: Sequence, tensors: Sequence) -> list:
 def opened(values: Sequence) -> list:
     """`values` with its lists opened: one entry for each tensor or None of tensor arguments."""
     return [t for v in values for t in (v if isinstance(v, (list, tuple)) else [v])]
+
+
+def spread(gradients: object, tensors: Sequence, where: str) -> list:
+    """What a backward gives for a list of tensors: one gradient (or None) for each that is there.
+
+    Raises SchemaError, beginning with `where`, for another number of them.
+    """
+    found = [None] * len(tensors) if gradients is None else gradients
+    if not isinstance(found, (list, tuple)) or len(found) != len(tensors):
+        count = len(found) if isinstance(found, (list, tuple)) else 1
+        raise SchemaError(
+            f"{where} holds {len(tensors)} tensors, and backward returned {count} for it; return a list with a "
+            "gradient or None for each"
+        )
+    return [g for g, t in zip(found, tensors, strict=True) if t is not None]

@@ -16,7 +16,7 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from .errors import SchemaError
-from .holes import refill
+from .holes import refill, spread
 from .reference import Definition, flat, storage
 from .schema import Schema
 
@@ -202,7 +202,7 @@ def _from_user(definition: Definition, incoming, values, outputs, saved) -> list
     for v, a in zip(values, schema.arguments, strict=True):
         if a.is_tensor_list:
             grads = next(source) if _moves(v, a) else [None] * len(v)
-            placed.extend(g for g, t in zip(grads, v, strict=True) if t is not None)
+            placed.extend(spread(grads, v, f"{schema.qualname}: argument {a.name!r}"))
         elif a.is_tensor and v is not None:
             placed.append(next(source) if _moves(v, a) else None)
     return placed

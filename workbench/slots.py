@@ -140,10 +140,17 @@ def _arrived(op, version: Version, dtypes: dict) -> str | None:
             return f"the kernel was tried for {_shown(dtypes)} and {refusal}"
         kernel.refresh()
     except SchemaError as error:
-        return f"{error.message}; built so far: {kernel.forms_text()}"
+        return f"{error.message}; built so far: {kernel.forms_text()}{_autocast(kernel.device)}"
     except WorkbenchError as error:
-        return f"no form for {_shown(dtypes)}: {error}"
+        return f"no form for {_shown(dtypes)}: {error}{_autocast(kernel.device)}"
     return None
+
+
+def _autocast(device: str) -> str:
+    if not torch.is_autocast_enabled(device):
+        return ""
+    lower = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return f"; under autocast other ops hand on {lower}: cast what comes in, or give the kernel a form for it"
 
 
 def _one_dtype(cases: Sequence[Case]) -> list[Case]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -89,6 +90,6 @@ def _sizes(tensors: Sequence[str], given: Sequence[Mapping[str, object]]) -> Ite
     yield from plain
     for name in tensors:
         yield f"{name}.numel()", [g[name].numel() for g in given]  # type: ignore[attr-defined]
-    for (one, left), (other, right) in itertools.combinations_with_replacement(plain, 2):
-        yield f"{one} * {other}", [a * b for a, b in zip(left, right, strict=True)]
-        yield f"{one} + {other}", [a + b for a, b in zip(left, right, strict=True)]
+    for sign, act in (("*", operator.mul), ("+", operator.add)):
+        for (one, left), (other, right) in itertools.combinations(plain, 2):
+            yield f"{one} {sign} {other}", list(map(act, left, right))
