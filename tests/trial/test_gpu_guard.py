@@ -113,6 +113,9 @@ MESSAGES = {
     "CUDA error: an illegal instruction was encountered": "an illegal instruction: __trap()",
     "CUDA error: the launch timed out and was terminated": "a launch timeout: ",
     "CUDA error: device-side assert triggered": "an assert in a kernel failed",
+    "CUDA error: unspecified launch failure\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.": (
+        "an unspecified launch failure: __trap()"
+    ),
     "CUDA error: operation not supported on global/shared address space": "an operation on an address of another memory space",
     "CUDA error: uncorrectable ECC error encountered\nmore": "CUDA error: uncorrectable ECC error encountered",
     "boom": "boom",

@@ -12,7 +12,7 @@ WORDS = {
     "one, and on which line": ("illegal memory access", "CUDA_ERROR_ILLEGAL_ADDRESS"),
     "a misaligned address: a kernel reads or writes a vector (float4 is 16 bytes) or a word at an address that is no "
     "multiple of its size": ("misaligned address", "CUDA_ERROR_MISALIGNED_ADDRESS"),
-    ASSERTED: ("device-side assert", "CUDA_ERROR_ASSERT"),
+    ASSERTED: ("device-side assert triggered", "CUDA_ERROR_ASSERT"),  # every message ends in a hint on "assertions"
     "an illegal instruction: __trap(), or code for another GPU": (
         "illegal instruction",
         "CUDA_ERROR_ILLEGAL_INSTRUCTION",
