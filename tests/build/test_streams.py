@@ -103,7 +103,7 @@ def owners(path: Path, log: Path) -> list[str]:
     found = set()
     for file in log.parent.glob(f"{log.name}.*"):
         for row in file.read_text(errors="replace").splitlines():
-            m = re.search(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `(_ZN?K?St\S*|__cxa\w*)'", row)
+            m = re.search(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `(_ZN?K?S[tosid]\S*|_ZT\S*St\S*|__cxa\w*)'", row)
             if m and m[1] == str(path):
                 found.add(f"{m[3]} -> {m[2]}")
     return sorted(found)

@@ -206,6 +206,21 @@ void scale(const Tensor& x, float k, Tensor& out) {
     kernel.remove()
 
 
+def test_a_kernel_that_is_called_like_the_op(fake, scale, namespace):
+    text = (
+        SCALE.replace("void times(", "void scale(")
+        .replace("times<", "scale<")
+        .replace("Tensor scale(", "Tensor of_host(")
+    )
+    kernel = installed(scale, text)
+    assert (kernel.function.name, torch.equal(scale(X, 3.0), X * 3)) == ("of_host", True)
+    kernel.remove()
+    assert (
+        str(tiers.infer_schema(Source(text, "cuda"), f"{namespace}::new"))
+        == f"{namespace}::new(Tensor x, float k) -> Tensor"
+    )
+
+
 def test_a_backward_beside_its_forward(fake, scale):
     text = (
         SCALE

@@ -49,7 +49,7 @@ def has_backward(source: Source) -> bool:
     if source.language == "triton":
         return triton_text.has_backward(source)
     found = functions(source.text, source.language, source.first_line)
-    return any(f.name == "backward" for f in found) and tier(source, found).name != "raw"
+    return any(f.name == "backward" and not f.is_global for f in found) and tier(source, found).name != "raw"
 
 
 def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:

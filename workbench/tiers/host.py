@@ -256,7 +256,11 @@ def _on_tensors(f: Function) -> bool:
 
 
 def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:
-    """The one function of a cell that fills the slot: named like the op, `backward`, or as `--entry` says."""
+    """The one function of a cell that fills the slot: named like the op, `backward`, or as `--entry` says.
+
+    Kernels are not meant: `scale` may launch one that is called `scale`, too.
+    """
+    found = [f for f in found if not f.is_global and not f.is_device]
     name = wanted or ("backward" if slot == "backward" else schema.name)
     named = [f for f in found if f.name == name]
     if not named and slot == "forward" and not wanted:  # pasted code has names of its own
