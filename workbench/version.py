@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .report import Trial
+from .report import NOT_RUN, Trial
 from .source import Source
 
 LANGUAGES = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
@@ -59,5 +59,12 @@ class Version:
         return f"<{self}>"
 
     def __str__(self) -> str:
-        state = f"refused: {self.refused}" if self.refused else "agreed" if self.trial and self.trial.ok else ""
-        return f"v{self.number} {self.slot} {self.device} {self.how} {state}".strip()
+        return f"v{self.number} {self.slot} {self.device} {self.how} {self._state}".strip()
+
+    @property
+    def _state(self) -> str:
+        if self.refused:
+            return f"refused: {self.refused}"
+        if self.trial is None or not self.trial.ok:
+            return ""
+        return NOT_RUN if NOT_RUN in {o.detail for o in self.trial.outcomes} else "agreed"
