@@ -31,6 +31,7 @@ from .trial.probe import TOLD, Probe
 from .version import Version
 
 LIMIT_S = 20.0  # for loading, in the worker
+BESIDE = "is built beside one that was refused"
 _probes: dict[Probe, dict] = {}
 
 
@@ -68,8 +69,7 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     def version(op: Op, name: str) -> Version:
         return op.record(
             Version(op.next_number(), "forward", made.device, made.language, "full", wanted.sources[0], title,
-                    trials[name], seconds,
-                    refused.get(name, "") or ("is built beside one that was refused" if refused else ""), kernels[name])
+                    trials[name], seconds, refused.get(name, "") or (BESIDE if refused else ""), kernels[name])
         )  # fmt: skip
 
     if refused:
