@@ -54,19 +54,13 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
         results = [(e, tried_here.result(op, kernel, forward, e)) for e in found]
         outcomes = tuple(_outcome(op, kernel.slot, e, r, limit_s) for e, r in results)
         return Trial(outcomes, time.perf_counter() - started, notes=_notes(found))
-    steps, judged = steps_of(op, kernel, found, forward if kernel.slot == "backward" else None)
-    if kernel.slot == "forward" and backward is not None:
-        more = [evidence(op, c, "backward", backward) for c in cases]
-        steps, judged = with_backward(op, backward, steps, judged, more)
-    if kernel.gradient is not None:
-        steps, judged = pulled.after(op, cases, steps, judged)
+    steps, judged = _steps(op, kernel, found, forward, backward)
     kernels = tuple(k for k in (forward, backward) if k is not None)
     known = verdicts.key(kernels, [e for _, e in judged if e is not None])
     remembered = verdicts.recall(known)
     if remembered is not None:
         return replace(remembered, seconds=time.perf_counter() - started)
-    job = Job(tuple(steps), tuple(k.launch() for k in kernels), _schemas(op.schema, kernels))
-    answer = worker_of(kernel).run(job, limit_s)
+    answer = worker_of(kernel).run(_job(op, kernels, steps), limit_s)
     outcomes = tuple(
         _outcome(op, slot, e, answer.results[i], limit_s) for i, (slot, e) in enumerate(judged) if e is not None
     )
@@ -74,6 +68,30 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     if answer.guarded:
         verdicts.remember(known, trial)
     return trial
+
+
+def _steps(
+    op, kernel: Kernel, found: Sequence[Evidence], forward: Kernel | None, backward: Kernel | None
+) -> tuple[list[Step], list]:
+    """What the worker does for each case, and what is judged of it: (slot, evidence), None where nothing is."""
+    steps, judged = steps_of(op, kernel, found, forward if kernel.slot == "backward" else None)
+    if kernel.slot == "forward" and backward is not None:
+        more = [evidence(op, e.case, "backward", backward) for e in found]
+        steps, judged = with_backward(op, backward, steps, judged, more)
+    if kernel.gradient is not None:
+        steps, judged = pulled.after(op, [e.case for e in found], steps, judged)
+    return steps, judged
+
+
+def _job(op, kernels: Sequence[Kernel], steps: Sequence[Step]) -> Job:
+    return Job(tuple(steps), tuple(k.launch() for k in kernels), _schemas(op.schema, kernels))
+
+
+def job_of(op, kernel: Kernel, cases: Sequence[Case]) -> Job:
+    """The trial of a kernel as a job, for who runs it elsewhere. Every case must have a form for its dtypes."""
+    forward, backward = _pair(op, kernel)
+    steps, _ = _steps(op, kernel, evidences(op, kernel, cases), forward, backward)
+    return _job(op, [k for k in (forward, backward) if k is not None], steps)
 
 
 class InPython(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -168,7 +169,7 @@ class Op(Live):
 
     # ------------------------------------------------------------ verbs
 
-    def check(self, level: str = "quick") -> Check:
+    def check(self, level: str = "quick", *, sanitize: bool = False) -> Check:
         """Check what is installed: agreement with the reference, torch's opcheck, gradients, compiled against eager.
 
         >>> rmsnorm.check().ok
@@ -176,6 +177,8 @@ class Op(Live):
 
         `level="full"` sweeps over layouts, sizes, dtypes and values by itself; it takes seconds, shows how far it is,
         and an interrupt keeps the rows so far. A failed row names the smallest input that fails, and what to do.
+        `sanitize=True` adds a run of the GPU kernels under NVIDIA's compute-sanitizer (memcheck and racecheck), which
+        takes tens of seconds.
         """
         from .check import full, quick
 
@@ -190,6 +193,10 @@ class Op(Live):
                 report = full.check(
                     self, lambda: tries, lambda: quick.check(self, "full"), device=quick.device_of(self), tell=tell
                 )
+        if sanitize:
+            from . import sanitize as sanitizing
+
+            report = replace(report, rows=(*report.rows, *sanitizing.rows(self)))
         self.last_check = report
         return report
 

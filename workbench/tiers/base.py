@@ -156,6 +156,10 @@ class Kernel(ABC):
         names = tuple(a.name for a in d.allocations)
         return names, (d.shape_key, d.literals, tuple(t.values[0] for t in d.tunes.values()))
 
+    def with_lines(self) -> Kernel:
+        """The same kernel with the line of each instruction in its code, for tools that name lines."""
+        return self
+
     @property
     def build_notes(self) -> tuple[str, ...]:
         """What is to be said of its builds: "for sm_90a: wgmma in the text", what a heavy header cost."""

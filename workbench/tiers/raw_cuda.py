@@ -7,6 +7,7 @@ built and nothing is loaded or given to torch.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -32,6 +33,7 @@ class RawCudaKernel(RawKernel):
     """
 
     runs_on = "cuda"
+    _line_info = False
 
     @cached_property
     def arch(self) -> str:
@@ -81,7 +83,13 @@ class RawCudaKernel(RawKernel):
             flags=self.declaration.flags,
             file=self.source.file,
             includes=self._includes,
+            line_info=self._line_info,
         )
+
+    def with_lines(self) -> RawCudaKernel:
+        other = copy.copy(self)
+        other._line_info, other._forms = True, {}
+        return other
 
     @property
     def build_notes(self) -> tuple[str, ...]:

@@ -1,0 +1,108 @@
+"""`check(sanitize=True)`: a row for each tool and GPU kernel, whatever the tool saw; the tool itself on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import workbench as wb
+from tests import live
+from workbench import gpu, sanitize
+from workbench.trial import sanitizer
+from workbench.trial.findings import Finding
+
+SCALE = """\
+//! n = x.numel()
+//! out = empty(x.shape)
+//! grid = cdiv(n, 256)
+//! block = 256
+template <typename T> __global__ void scale(const T* x, T* out, float k, long long n) {
+  long long i = blockIdx.x * 256ll + threadIdx.x;
+  if (i < n) out[i] = T(float(x[i]) * k);
+}
+"""
+RACE = SCALE.replace("  if (i < n)", "  __shared__ int last;\n  last = threadIdx.x;\n  if (last >= 0 && i < n)")
+
+
+@pytest.fixture
+def op(namespace):
+    @wb.op(f"{namespace}::scale")
+    def scale(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    @scale.cases
+    def _(t):
+        yield t(4, 8), 3.0
+        yield wb.case("odd", t(5, 3))
+
+    yield scale
+    live.gone(scale.qualname)
+
+
+def test_an_op_on_the_cpu_alone_has_nothing_for_it(op):
+    row = op.check(sanitize=True).rows[-1]
+    assert (row.check, row.status) == ("sanitizer", "skip")
+    assert row.detail.startswith("no GPU kernel is installed")
+    assert op.last_check.rows[-1] == row
+    assert "sanitizer" not in {r.check for r in op.check().rows}
+
+
+@pytest.mark.skipif(gpu.present(), reason="what is said where no GPU is")
+def test_without_a_gpu_it_says_so(op):
+    wb.cuda(op, SCALE)
+    row = sanitize.rows(op)[0]
+    assert (row.case, row.status, row.detail) == ("forward cuda v1", "skip", "not run: no GPU here")
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """Pretends that the kernel runs, and that the tools saw this."""
+
+    def saw(*findings: Finding, missing: str = "", problems: tuple[str, ...] = ()):
+        from workbench.tiers.raw_cuda import RawCudaKernel
+
+        ran = () if missing else ("memcheck", "racecheck")
+        monkeypatch.setattr(sanitizer, "sanitize", lambda job, tools: sanitizer.Sanitized(findings, ran, missing, problems))
+        monkeypatch.setattr(RawCudaKernel, "trial_device", "cuda")
+        monkeypatch.setattr(RawCudaKernel, "launch", lambda self: self)
+
+    return saw
+
+
+@pytest.mark.skipif(gpu.present(), reason="with a stand-in for the GPU")
+def test_what_the_tools_saw(op, tool):
+    wb.cuda(op, SCALE)
+    out = Finding("memcheck", "Invalid __global__ write of size 4 bytes", "scale(float*)", "cell [3]", 7, case="odd")
+    tool(out, out, out, out, Finding("racecheck", "a warning", "scale", warning=True))
+    memory, races = sanitize.rows(op)
+    assert (memory.check, memory.case, memory.status) == ("memcheck", "forward cuda v1", "fail")
+    assert memory.detail.startswith("odd: Invalid __global__ write of size 4 bytes in scale at cell [3]:7; ")
+    assert memory.detail.endswith("; and 1 more")
+    assert (races.check, races.status) == ("racecheck", "pass")
+    assert races.detail.endswith("on 2 cases")
+
+
+@pytest.mark.skipif(gpu.present(), reason="with a stand-in for the GPU")
+def test_a_tool_that_is_missing_or_did_not_end(op, tool):
+    wb.cuda(op, SCALE)
+    tool(missing=sanitizer.MISSING)
+    [row] = sanitize.rows(op)
+    assert row.status == "skip"
+    assert "apt install cuda-sanitizer" in row.detail
+    tool(problems=("racecheck: not done within 120 s",))
+    assert [r.status for r in sanitize.rows(op)] == ["pass", "pass", "skip"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not sanitizer.program(), reason="no compute-sanitizer here")
+def test_on_a_gpu(op):
+    wb.cuda(op, SCALE)
+    assert [(r.check, r.status) for r in sanitize.rows(op)] == [("memcheck", "pass"), ("racecheck", "pass")]
+    wb.cuda(op, RACE)
+    assert torch.equal(op(torch.ones(3, device="cuda")), torch.full((3,), 2.0, device="cuda"))
+    memory, races = sanitize.rows(op)
+    assert memory.status == "pass"
+    assert races.status == "fail"
+    assert "scale" in races.detail
+    assert ":7" in races.detail or ":8" in races.detail
