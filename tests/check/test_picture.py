@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.check.picture import folded, mismatch
+from workbench.check.picture import folded, histogram, mismatch
 
 
 def test_small_outputs_are_drawn_as_they_are():
@@ -30,3 +30,29 @@ def test_worst_first_with_non_finite_ahead():
     assert [w[0] for w in found.worst] == [(1, 2), (2, 3), (0, 1)]
     assert found.worst[1][1:] == (-7.0, 0.0)
     assert (found.output, found.count, found.total, found.unwritten) == ("y", 3, 12, 1)
+
+
+def test_how_large_the_errors_are():
+    off = torch.tensor([0.0, 0.05, 0.002, 0.002, float("inf")])
+    assert histogram(off, torch.tensor([1.0, 2.0, 2.0, 2.0, 1.0])) == ((None, 1), (-3, 2), (-2, 1), (99, 1))
+    assert histogram(torch.tensor([3.0]), torch.tensor([0.0])) == ((3, 1),), "against 0 any error is large"
+
+
+def test_errors_are_a_map_of_their_own_and_the_worst_say_what_went_in():
+    x, w = torch.arange(8.0).view(2, 4), torch.arange(4.0) + 10
+    wanted = x * w
+    got = wanted.clone()
+    got[1, 2] += 4.0
+    got[0, 1] -= 1.0
+    found = mismatch("out", got, wanted, got != wanted, inputs={"x": x, "w": w, "k": 2.0, "big": torch.zeros(3, 2, 4)})
+    assert found.errors == ((0.0, 0.25, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0))
+    assert found.inputs == ("x[1, 2]=6, w[2]=12", "x[0, 1]=1, w[1]=11")
+    assert mismatch("out", got, wanted, got != wanted).inputs == ()
+
+
+def test_errors_of_large_outputs_are_the_largest_of_each_cell():
+    wanted = torch.zeros(128, 192)
+    got = wanted.clone()
+    got[127, 190], got[126, 191] = 1.0, 2.0
+    cells = mismatch("out", got, wanted, got != wanted).errors
+    assert (len(cells), len(cells[0])) == (64, 96) and cells[63][95] == 1.0 and sum(map(sum, cells)) == 1.0

@@ -1,6 +1,8 @@
-"""Where one output differs, as data for a picture: the worst elements, and a small map of the wrong ones."""
+"""Where one output differs, as data for a picture: the worst elements, small maps, how large the errors are."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -8,13 +10,24 @@ from torch import Tensor
 from ..report import Mismatch
 
 ROWS, COLUMNS, WORST = 64, 96, 5
+LEAST, MOST = -9, 3  # powers of ten of relative errors that are told apart
+NONE, NOT_FINITE = None, 99
 
 
-def mismatch(output: str, got: Tensor, wanted: Tensor, wrong: Tensor, unwritten: int = 0) -> Mismatch:
-    """Count, worst elements and map of where `wrong` (bool, of the output's shape) is true.
+def mismatch(
+    output: str,
+    got: Tensor,
+    wanted: Tensor,
+    wrong: Tensor,
+    unwritten: int = 0,
+    inputs: Mapping[str, object] | None = None,
+) -> Mismatch:
+    """Count, worst elements and maps of where `wrong` (bool, of the output's shape) is true.
 
     >>> mismatch("out", got, wanted, got != wanted).worst[0]
     ((2, 17), 0.0, 3.1)
+
+    `inputs` are the arguments by name: what of them meets a worst element is told beside it.
     """
     differ = wrong.reshape(-1).nonzero().reshape(-1)
     far = _distance(got.reshape(-1)[differ], wanted.reshape(-1)[differ])
@@ -23,7 +36,72 @@ def mismatch(output: str, got: Tensor, wanted: Tensor, wrong: Tensor, unwritten:
         (_index(flat, wrong.shape), _number(got.reshape(-1)[flat]), _number(wanted.reshape(-1)[flat]))
         for flat in order.tolist()
     )
-    return Mismatch(output, tuple(wrong.shape), differ.numel(), wrong.numel(), unwritten, worst, folded(wrong))
+    off = _distance(got, wanted).cpu()
+    met = tuple(_met(index, inputs or {}) for index, _, _ in worst)
+    return Mismatch(
+        output,
+        tuple(wrong.shape),
+        differ.numel(),
+        wrong.numel(),
+        unwritten,
+        worst,
+        folded(wrong),
+        _folded_errors(off),
+        histogram(off, wanted),
+        met if any(met) else (),
+    )
+
+
+def histogram(off: Tensor, wanted: Tensor) -> tuple[tuple[int | None, int], ...]:
+    """How many elements have a relative error of which power of ten; None is none, 99 is NaN in the wrong place.
+
+    >>> histogram(torch.tensor([0.0, 0.05]), torch.tensor([1.0, 2.0]))
+    ((None, 1), (-2, 1))
+    """
+    off, scale = off.reshape(-1), wanted.detach().reshape(-1).cpu()
+    scale = (scale.abs() if scale.is_complex() else scale.double().abs()).nan_to_num(0, 0, 0)
+    counts: dict[int | None, int] = {}
+    if exact := int((off == 0).sum()):
+        counts[NONE] = exact
+    finite = (off > 0) & off.isfinite()
+    relative = off[finite] / scale[finite].clamp(min=1e-300)
+    powers = (relative.log10() + 1e-9).floor().clamp(LEAST, MOST).long()
+    counts |= dict(zip(*(t.tolist() for t in powers.unique(return_counts=True)), strict=True))
+    if lost := int((~off.isfinite()).sum()):
+        counts[NOT_FINITE] = lost
+    return tuple(counts.items())
+
+
+def _folded_errors(off: Tensor) -> tuple[tuple[float, ...], ...]:
+    """The largest error of each cell of the map, as a share of the largest of all."""
+    flat = off.reshape(-1, off.shape[-1] if off.dim() else 1) if off.numel() else off.reshape(0, 1)
+    rows, columns = flat.shape
+    if not rows:
+        return ()
+    high, wide = min(rows, ROWS), min(columns, COLUMNS)
+    finite = flat[flat.isfinite()]
+    largest = finite.max().item() if finite.numel() else 0.0
+    shares = (flat / largest if largest else flat).nan_to_num(1.0, 1.0).double()
+    down = (torch.arange(rows) * high // rows)[:, None].expand(rows, columns)
+    right = (torch.arange(columns) * wide // columns)[None].expand(rows, columns)
+    cells = torch.zeros(high * wide, dtype=torch.float64)
+    cells.scatter_reduce_(0, (down * wide + right).reshape(-1), shares.reshape(-1), "amax")
+    return tuple(tuple(float(f"{v:.2g}") for v in row) for row in cells.view(high, wide).tolist())
+
+
+def _met(index: tuple[int, ...], inputs: Mapping[str, object]) -> str:
+    """The elements of the inputs that stand where the output's does, aligned at the last dimension: `x[2, 17]=0.5`."""
+    said = []
+    for name, x in inputs.items():
+        if not isinstance(x, Tensor):
+            continue
+        if x.dim() > len(index):
+            continue
+        at = index[len(index) - x.dim() :]
+        if all(i < n or n == 1 for i, n in zip(at, x.shape, strict=True)):
+            place = tuple(0 if n == 1 else i for i, n in zip(at, x.shape, strict=True))
+            said.append(f"{name}{list(place) if place else ''}={_number(x[place]):.6g}")
+    return ", ".join(said[:4])
 
 
 def folded(wrong: Tensor) -> tuple[tuple[float, ...], ...]:

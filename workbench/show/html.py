@@ -130,16 +130,21 @@ def _caption(mismatch: Mismatch, known: str) -> str:
         said += f'<span class="faint">; drawn as {cells} cells</span>'
     borders = pattern.find(mismatch)
     period, noun = (borders.columns, "columns") if borders.columns else (borders.rows, "rows")
+    if not period:
+        period, noun = picture.declared(mismatch), "columns, a block"
     return said + (f'<span class="faint">; dashes every {period} {noun}</span>' if period else "")
 
 
 def _worst(mismatch: Mismatch) -> str:
     rows = []
-    for index, got, wanted in mismatch.worst:
+    inputs = mismatch.inputs or ("",) * len(mismatch.worst)
+    for (index, got, wanted), met in zip(mismatch.worst, inputs, strict=True):
         one, other = (value.replace("-", "−") for value in words.values(got, wanted))
         cells = f'<td class="mono">{list(index)}</td><td class="n mono bad">{one}</td><td class="n mono">{other}</td>'
+        cells += f'<td class="mono soft">{escape(met)}</td>' if mismatch.inputs else ""
         rows.append(f"<tr>{cells}</tr>")
-    head = '<tr><th>at</th><th class="n">got</th><th class="n">wanted</th></tr>'
+    head = '<tr><th>at</th><th class="n">got</th><th class="n">wanted</th>'
+    head += "<th>from</th></tr>" if mismatch.inputs else "</tr>"
     return f'<table class="fit">{head}{"".join(rows)}</table>' if rows else ""
 
 
@@ -211,4 +216,13 @@ def _check_row(row: Row) -> str:
     cells = (
         f'<td>{dot(row.status)}{name}</td><td class="soft{" m" if len(case) > 32 else ""}">{typeset(escape(case))}</td>'
     )
-    return f'<tr>{cells}<td class="w">{detail} {rich(row.cure)}</td></tr>'
+    drawn = f'<tr><td colspan="3">{_drawn(row.mismatch)}</td></tr>' if row.mismatch else ""
+    return f'<tr>{cells}<td class="w">{detail} {rich(row.cure)}</td></tr>{drawn}'
+
+
+def _drawn(mismatch: Mismatch) -> str:
+    """Under a failed row: the map of its errors, how large they are, and the worst elements."""
+    left = f'{picture.error_map(mismatch)}<p class="cap">{_caption(mismatch, "")}</p>'
+    bars = picture.histogram(mismatch)
+    said = f'<p class="cap">relative errors, by powers of ten</p>{bars}' if bars else ""
+    return f'<div class="two"><div class="fixed">{left}</div><div>{_worst(mismatch)}{said}</div></div>'

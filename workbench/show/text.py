@@ -91,9 +91,13 @@ def excerpt(diagnostic: Diagnostic) -> list[str]:
 
 
 def worst(mismatch: Mismatch) -> list[str]:
-    """The worst elements as a table of index, got and wanted."""
-    rows = [(str(list(index)), *words.values(got, wanted)) for index, got, wanted in mismatch.worst]
-    return table(("at", "got", "wanted"), rows, right=(1, 2), indent="    ") if rows else []
+    """The worst elements as a table of index, got and wanted, and what of the inputs met there."""
+    inputs = mismatch.inputs or ("",) * len(mismatch.worst)
+    rows = [
+        (str(list(index)), *words.values(got, wanted), met)
+        for (index, got, wanted), met in zip(mismatch.worst, inputs, strict=True)
+    ]
+    return table(("at", "got", "wanted", "from"), rows, right=(1, 2), indent="    ") if rows else []
 
 
 def trial(report: Trial) -> str:
@@ -144,7 +148,18 @@ def _check_row(row: Row, names: int, cases: int) -> list[str]:
         detail = _wrapped(row.detail, margin)
         first = [f"{start}  {detail[0].strip() if detail else ''}".rstrip()]
         detail = detail[1:]
-    return [*first, *detail, *_wrapped(row.cure, margin)]
+    return [*first, *detail, *_wrapped(row.cure, margin), *_drawn(row.mismatch)]
+
+
+def _drawn(mismatch: Mismatch | None) -> list[str]:
+    """Under a failed row: where its values differ, by how much, and the worst elements with what went into them."""
+    if mismatch is None:
+        return []
+    shown = [indented(f"  {pattern.caption(mismatch)}")]
+    if mismatch.histogram:
+        counts = ", ".join(f"{words.power(p)}: {n:,}" for p, n in mismatch.histogram)
+        shown.append(indented(f"  relative errors, from 0 up by powers of ten: {counts}"))
+    return [*shown, *worst(mismatch)]
 
 
 def card(report: Card) -> str:

@@ -85,6 +85,11 @@ def values(got: float, wanted: float) -> tuple[str, str]:
     return pair
 
 
+def power(of_ten: int | None) -> str:
+    """The name of a column of relative errors: "0", "1e-3", "NaN"."""
+    return "0" if of_ten is None else "NaN" if of_ten == 99 else f"1e{of_ten}"
+
+
 def size(shape: Iterable[int], times: str = "x") -> str:
     """`size((40, 96)) == "40 x 96"`; a scalar is "one element"."""
     return f" {times} ".join(f"{n:,}" for n in shape) or "one element"

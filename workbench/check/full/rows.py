@@ -29,6 +29,14 @@ KINDS = {
     "unwritten": "leaves elements unwritten",
     "raises": "raises what the reference does not",
 }
+NOTES = {
+    "both refuse": "{n} that both refuse ({why})",
+    "accepts": "{n} that only the reference refuses: {why}",
+    "refused": "{n} that the kernel refuses, and says so: {why}",
+    "no form": "{n} without a form of the kernel: {why}",
+    "skip": "{n} not judged: {why}",
+    "not run": "{n} not run: {why}",
+}
 MEMORY = ("mutation", "overrun", "aliasing", "unwritten", "crash")
 
 
@@ -111,32 +119,19 @@ def _failed(check: str, case: str, wrong: Sequence[Tried], count: int, where: st
     of = "" if count == 1 else f"{len(wrong)} of {count} inputs fail, "
     change = f" with {first.variant.values}" if first.variant.values else ""
     detail = f"{KINDS[f.status]}: {of}smallest found{change}: {first.inputs}: {f.detail}"
-    return Row(check, case, "fail", f"{detail}{f'; {where}' if where else ''}", cure(f.status, f.detail), f.mismatch)
+    drawn = [t.finding.mismatch for t in wrong if t.finding.mismatch is not None]
+    largest = max(drawn, key=lambda m: m.total, default=None)  # where blocks can be seen
+    return Row(check, case, "fail", f"{detail}{f'; {where}' if where else ''}", cure(f.status, f.detail), largest)
 
 
 def _notes(others: Sequence[Tried]) -> list[str]:
-    """What was not judged, and why: each reason once, with how many inputs it is."""
-    said: dict[tuple[str, str], int] = {}
+    """What was not judged, and why: each reason once, by the first that gave it, with how many inputs it is."""
+    alike: dict[tuple[str, str], list[str]] = {}
     for t in others:
-        reason = _shortened(t.finding)
-        said[t.finding.status, reason] = said.get((t.finding.status, reason), 0) + 1
-    words = {
-        "both refuse": "{n} that both refuse ({why})",
-        "accepts": "{n} that only the reference refuses: {why}",
-        "refused": "{n} that the kernel refuses, and says so: {why}",
-        "no form": "{n} without a form of the kernel: {why}",
-        "skip": "{n} not judged: {why}",
-        "not run": "{n} not run: {why}",
-    }
-    return [words[status].format(n=n, why=why) for (status, why), n in list(said.items())[:4]]
-
-
-def _shortened(f: Finding) -> str:
-    """A reason without the numbers of one input, so that alike ones are counted together."""
-    said = f.detail.split("\n", maxsplit=1)[0]
-    if f.status in {"both refuse", "refused"}:
-        said = re.sub(r"\d+", "n", said)
-    return said if len(said) <= 160 else said[:157] + "..."
+        said = t.finding.detail.split("\n", maxsplit=1)[0]
+        said = said if len(said) <= 160 else said[:157] + "..."
+        alike.setdefault((t.finding.status, re.sub(r"\d+", "", said)), []).append(said)
+    return [NOTES[status].format(n=len(said), why=said[0]) for (status, _), said in list(alike.items())[:4]]
 
 
 def memory(tried: Sequence[Tried], device: str = "") -> Row | None:
