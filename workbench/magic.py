@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
 from . import cells, commands, watch
+from .build import process
 from .build.triton_text import offering
 from .errors import SchemaError, WorkbenchError
 from .report import Line, Watched
-from .show import words
+from .show import live, waiting, words
 from .source import Source
 
 shown: list[Line] = []  # the lines of the cell that runs
@@ -71,7 +74,8 @@ class Workbench(Magics):
         text = Source(cell, language, file=f"cell [{number}]", first_line=2, path=_folder(self._shell))
         shown.clear()
         try:
-            cells.run(target, text, **options)
+            with _told(target or "the cell"):
+                cells.run(target, text, **options)
         except WorkbenchError as error:
             error.brief = brief(shown[-1]) if shown and not shown[-1].installed else ""
             raise
@@ -138,14 +142,51 @@ def show_line(line: Line) -> None:
     if line.trial is not None and line.trial.printed:
         print(line.trial.printed, end="" if line.trial.printed.endswith("\n") else "\n")
         sys.stdout.flush()
-    display(line)
+    _below.take()(line)
 
 
-def _place() -> Callable[[Watched], None]:
+class _Below:
+    """The place below the cell that runs: what it is doing, then its line."""
+
+    def __init__(self) -> None:
+        self._show: Callable | None = None
+        self._mutex = threading.Lock()
+
+    def tell(self, doing: waiting.Doing) -> None:
+        with self._mutex:
+            self._show = self._show or _place()
+            self._show(doing)
+
+    def take(self) -> Callable:
+        """What shows a report there, or where nothing is yet."""
+        with self._mutex:
+            taken, self._show = self._show, None
+        return taken or display
+
+
+_below = _Below()
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Inside, a cell that takes long shows below itself what it does; nothing of it is left."""
+    if not live():
+        yield
+        return
+    try:
+        with waiting.told(what, process.busy, _below.tell):
+            yield
+    finally:
+        taken = _below.take()
+        if taken is not display:
+            taken(waiting.Doing())
+
+
+def _place() -> Callable[[Watched | waiting.Doing | Line], None]:
     """A place below the cell that runs; what is shown in it takes the place of what was there."""
     handle = None
 
-    def show(report: Watched) -> None:
+    def show(report: Watched | waiting.Doing | Line) -> None:
         nonlocal handle
         if handle is None:
             handle = display(report, display_id=True)

@@ -18,6 +18,7 @@ from .. import settings
 from ..errors import ToolchainError
 
 _running: dict[subprocess.Popen, int] = {}  # and the process that started it: a forked worker ends none of them
+_waited_for: dict[subprocess.Popen, str] = {}  # those of them that somebody waits for, and their names
 _thread = threading.local()  # .stopped: the event that ends what this thread runs
 _ending = threading.Event()  # this process ends, and waits for no compiler
 getattr(threading, "_register_atexit", atexit.register)(_ending.set)
@@ -64,15 +65,23 @@ def run(
     except OSError as error:
         raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from error
     _running[child] = os.getpid()
+    if not background:
+        _waited_for[child] = os.path.basename(command[0])
     try:
         output = _communicate(child, text.encode("utf-8", "replace"), began + limit_s, background)
     finally:
         if child.returncode is None:  # interrupted, too slow, or anything else that is not its end
             _kill(child)
         _running.pop(child, None)
+        _waited_for.pop(child, None)
     if output is None:
         raise TimeoutError(f"{os.path.basename(command[0])} took more than {limit_s:g} s")
     return Finished(child.returncode, output.decode("utf-8", "replace"), time.perf_counter() - began)
+
+
+def busy() -> str:
+    """The program that is waited for just now, `g++`; "" for none."""
+    return next(iter(list(_waited_for.values())), "")
 
 
 def end_with(stopped: threading.Event) -> None:
