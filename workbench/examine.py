@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -26,6 +26,9 @@ from .steps import steps_of, with_backward
 from .tiers import Kernel
 from .trial import Job, Meta, Step, Worker, worker
 from .version import Version
+
+if TYPE_CHECKING:
+    from .trial.gpu_client import GpuWorker
 
 LIMIT_S = 10.0
 FAULTS = {"crash": "crash", "hang": "hang", "overrun": "overrun", "mutation": "mutation", "error": "error"}
@@ -269,7 +272,7 @@ def call_in_worker(op, version: Version, args: tuple, kwargs: dict, *, limit_s: 
     return None if not found else found[0] if len(found) == 1 else tuple(found)
 
 
-def worker_of(kernel: Kernel) -> Worker:
+def worker_of(kernel: Kernel) -> Worker | GpuWorker:
     """The process that tries it: that of the CPU, or the one with a GPU."""
     if kernel.trial_device != "cuda":
         return worker()
