@@ -47,7 +47,9 @@ def judge(got: Mapping[str, Tensor], wanted: Expected, *, unwritten: Mapping[str
     for o in pairs:
         verdict = _verdict(values[o.name], o, wanted)
         if verdict.wrong.any():
-            found = mismatch(o.name, values[o.name], o.value, verdict.wrong, (unwritten or {}).get(o.name, 0))
+            never = (unwritten or {}).get(o.name, 0)
+            inputs = wanted.case.bound(wanted.schema) if wanted.compared is None and not wanted.cotangents else None
+            found = mismatch(o.name, values[o.name], o.value, verdict.wrong, never, inputs)
             return Outcome(name, dtype, "mismatch", verdict.share, _sentence(found), found)
         share = max(share, verdict.share)
     return Outcome(name, dtype, "agree", share, wanted.note)
