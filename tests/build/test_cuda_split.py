@@ -53,6 +53,12 @@ def test_what_goes_where(item, device, host):
     assert (item in got[0], item in got[1]) == (device, host)
 
 
+@pytest.mark.parametrize(("uses", "kept"), [("1", False), ("std::numeric_limits<int>::max()", True)])
+def test_a_costly_header_goes_where_it_is_used(uses, kept):
+    device, host = halves(f"#include <limits>\n__device__ int g() {{ return {uses}; }}\n{FUNCTION}")
+    assert ("<limits>" in device, "<limits>" in host) == (kept, True)
+
+
 def test_types_that_hold_types_of_the_host():
     device, host = halves("struct Held { Tensor t; };\nusing Mine = Held;\nstruct Own { int n; };\n" + FUNCTION)
     assert "Mine" not in device

@@ -32,6 +32,7 @@ _ONLY_NAMES = re.compile(r"<(?:cuda_runtime(?:_api)?|cuda|device_launch_paramete
 _BOTH_HEADERS = re.compile(
     r"<(?:c?stdint|c?math|c?float|climits|limits|limits\.h|type_traits|c?stddef|c?assert)(?:\.h)?>"
 )
+_COSTLY = re.compile(r"#\s*include\s*<(?:limits|type_traits)>")  # libcu++ has these: 0.1 s
 _INTO = frozenset({"namespace_definition", "declaration_list", "linkage_specification", "preproc_if", "preproc_ifdef",
                    "preproc_else", "preproc_elif", "preproc_elifdef", "translation_unit"})  # fmt: skip
 _TYPES = frozenset({"struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "type_definition",
@@ -90,6 +91,8 @@ class _Splitter:
 
     def split(self) -> Halves | Whole:
         self.walk(_parser("cuda").parse(self.data).root_node, "")
+        if not any("std::" in p.text for p in self.device):
+            self.device = [p for p in self.device if not _COSTLY.match(p.text)]
         names = [n for n in self.kernels if self.kernels.count(n) > 1]
         if names:
             self.because = f"{names[0]} is overloaded"
