@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from workbench.errors import ToolchainError
+from workbench.errors import SchemaError, ToolchainError
 from workbench.inspect import cuda, tools
 
 pytest.importorskip("cuda.bindings")
@@ -169,6 +169,40 @@ def test_two_versions_side_by_side(op):
     assert [rows[0].threads for rows in both.rows] == [256, 128]
     assert both.names == ("ptx", "sass")
     assert "v1" in str(both)
+
+
+HOST = """
+template <int B> __global__ void scaled(const float* x, float* y, float k, int n) {
+  int i = blockIdx.x * B + threadIdx.x;
+  if (i < n)
+    y[i] = x[i] * k;
+}
+Tensor scale(const Tensor& x, double k) {
+  Tensor y = torch::stable::empty_like(x);
+  int n = x.numel();
+  scaled<128><<<(n + 127) / 128, 128, 0, wb::current_stream()>>>(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), k, n);
+  return y;
+}
+"""
+
+
+def test_the_kernels_of_a_host_cell(namespace, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_ARCH", "sm_90")
+    op = wb.op(f"{namespace}::scale(Tensor x, float k) -> Tensor")
+    wb.cuda(op, HOST)
+    report = op.inspect()
+    assert (report.how, [r.kernel for r in report.rows]) == ("host CUDA", ["scaled<128>"])
+    assert any("FMUL" in text for text in report.at(5)["sass"])
+    assert any("mul.f32" in text for text in report.at(5)["ptx"])
+    assert report.rows[0].assumed == cuda.ASSUMED.assumed
+
+
+def test_a_host_cell_without_a_kernel_says_so(namespace, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_ARCH", "sm_90")
+    op = wb.op(f"{namespace}::same(Tensor x) -> Tensor")
+    wb.cuda(op, "Tensor same(const Tensor& x) { return torch::stable::clone(x); }")
+    with pytest.raises(SchemaError, match="has no kernel of its own to look at"):
+        op.inspect()
 
 
 def test_a_missing_nvdisasm_says_what_brings_it(op, monkeypatch):

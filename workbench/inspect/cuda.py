@@ -90,23 +90,27 @@ def _told(
 
 
 def _whole(kernel: Any) -> dict:
-    """The kernels in a shared object that nvcc made."""
-    built = getattr(getattr(kernel, "built", None), "host", None)
-    if built is None or not built.names:
-        raise SchemaError(f"{kernel.source.file} has no kernel of its own to look at: it calls those of libraries")
+    """The kernels in a shared object that nvcc made, of the host tier or of the full one."""
+    built = kernel._built
     machine: dict[str, tuple[Entry, ...]] = {}
     for cubin in embedded(built.path):
         machine |= gpu.disassembled(cubin, kernel.source.file)
-    told = _told(kernel.arch, built.names, built.resources, [ASSUMED] * len(built.names), machine)
+    if not machine:
+        raise SchemaError(f"{kernel.source.file} has no kernel of its own to look at: it calls those of libraries")
+    taken = {**{r.kernel: r for r in built.resources}, **dict(zip(built.names, built.resources, strict=False))}
+    known = {s: r for s in machine if (r := taken.get(s) or taken.get(demangle.short(s)))}
+    told = _told(kernel.arch, list(known), list(known.values()), [ASSUMED] * len(known), machine)
     lines = any(e.line for entries in machine.values() for e in entries)
     return {**told, "toolchain": "nvcc", "notes": () if lines else (NO_LINES,)}
 
 
 def embedded(path: str) -> list[bytes]:
-    """The cubins in a shared object. ToolchainError without cuobjdump."""
+    """The cubins in a shared object, none where there is no device code. ToolchainError without cuobjdump."""
     program = tools.find("cuobjdump")
     with TemporaryDirectory(prefix="workbench-") as folder:
         done = process.run([program, "-xelf", "all", path], cwd=folder, temporary=folder, limit_s=gpu.LIMIT_S)
+        if "does not contain device code" in done.log:
+            return []
         if done.code:
             raise tools.failed("cuobjdump", done.log)
         return [p.read_bytes() for p in sorted(Path(folder).glob("*.cubin"))]
