@@ -16,7 +16,7 @@ template <typename T> void say(std::string& m, const T& value) {
   char text[40];
   if constexpr (std::is_same_v<T, bool>) m += value ? "true" : "false";
   else if constexpr (std::is_same_v<T, char>) m += value;
-  else if constexpr (std::is_same_v<T, torch::headeronly::ScalarType>) m += toString(value);
+  else if constexpr (std::is_enum_v<T> && requires { std::string(toString(value)); }) m += toString(value);  // a dtype
   else if constexpr (std::is_floating_point_v<T>) snprintf(text, sizeof text, "%g", static_cast<double>(value)), m += text;
   else if constexpr (std::is_integral_v<T>) m += std::to_string(value);
   else if constexpr (std::is_enum_v<T>) m += std::to_string(static_cast<long long>(value));
