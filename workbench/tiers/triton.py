@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .. import directives, gpu
-from ..build import store, triton_beside, triton_call, triton_text
+from ..build import store, triton_beside, triton_call, triton_text, triton_variants
 from ..build.resources import Resources
 from ..errors import Diagnostic, SchemaError, ToolchainError, WorkbenchError
 from ..schema import Schema
@@ -176,7 +176,7 @@ class TritonKernel(Kernel):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return ()
+        return triton_variants.flood(self._compiled.values(), self.source.file)
 
     @property
     def unrunnable(self) -> str:

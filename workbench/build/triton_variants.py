@@ -1,0 +1,41 @@
+"""Too many compiled forms of one Triton kernel, and the argument that makes them: a size as a constant, most often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import Diagnostic
+from .triton_compile import Compiled
+
+MOST = 6  # forms of one kernel that need no remark: dtypes, alignments, a few block sizes
+
+
+def flood(compiled: Iterable[Compiled], file: str = "cell") -> tuple[Diagnostic, ...]:
+    """A warning for each kernel that was compiled more than six times over, with the constants that vary.
+
+    >>> str(flood(kernel.compiled())[0])
+    'cell: warning: kernel was compiled 20 times, for 20 values of N: take N without tl.constexpr, or round it ...'
+    """
+    kernels: dict[str, list[dict[str, str]]] = {}
+    for one in compiled:
+        fixed = (part.partition("=") for part in one.signature.split(", ") if "=" in part)
+        kernels.setdefault(one.name, []).append({name: value for name, _, value in fixed})
+    return tuple(
+        Diagnostic(file, 0, 0, "warning", f"{name} was compiled {len(forms)} times{_cause(forms)}")
+        for name, forms in kernels.items()
+        if len(forms) > MOST
+    )
+
+
+def _cause(forms: list[dict[str, str]]) -> str:
+    counts = {name: len({form.get(name) for form in forms}) for name in forms[0]}
+    most = max(counts.values(), default=1)
+    if most < 3:
+        return ""
+    names = [name for name, count in counts.items() if count == most]
+    which = " and ".join(names)
+    it = "it" if len(names) == 1 else "them"
+    return (
+        f", for {most} values of {which}: take {which} without tl.constexpr, or round {it} "
+        f"(`triton.next_power_of_2({names[0]})`)"
+    )
