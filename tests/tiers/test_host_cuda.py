@@ -82,6 +82,7 @@ def test_the_device_half_alone_is_exchanged_by_one_store(fake, scale):
         "the lines that the kernel grew by are no edit of the host half"
     )
     assert kernel.built.device.path != former.built.device.path
+    assert kernel.shares_launcher(former)
     assert torch.equal(scale(X, 3.0), X * 3 + 1)
     former.kernels.hand_over()
     assert torch.equal(scale(X, 3.0), X * 3)
@@ -94,6 +95,7 @@ def test_an_edit_of_the_host_half_keeps_the_device_half(fake, scale):
     kernel = installed(scale, SCALE.replace("if (n == 0) return out;", "if (n == 0) return out;\n  k = -k;"))
     assert kernel.built.device.path == former.built.device.path
     assert kernel.built.host.path != former.built.host.path
+    assert not kernel.shares_launcher(former)
     assert torch.equal(scale(X, 3.0), X * -3)
     kernel.remove()
 

@@ -135,6 +135,12 @@ class HostCudaKernel(OnGpu, HostKernel):
             self._launcher_built.path, self.declaration, (self._instance(),), self.layout, self._handles, self.kernels
         )
 
+    def shares_launcher(self, other: object) -> bool:
+        """After an edit of the device half alone the host half that is installed launches other kernels."""
+        if not isinstance(other, HostCudaKernel) or self.built is None or other.built is None or self._launched:
+            return False
+        return self.built.host.path == other.built.host.path
+
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         """See `HostKernel.install`; a kernel that cannot run here is given to no one."""
         if self.unrunnable:
