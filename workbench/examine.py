@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from . import gpu, pullback, pulled, register, tried_here, verdicts
+from . import configurations, foreseen, gpu, pullback, pulled, register, tried_here, verdicts
 from .case import Case
 from .check import agree
 from .check.expect import as_tensor, leaves
@@ -20,7 +20,7 @@ from .errors import SchemaError, ToolchainError, TrialError
 from .evidence import Evidence, evidence, evidences, learn_layout
 from .inputs import moved
 from .reference import flat
-from .report import NOT_RUN, Outcome, Trial
+from .report import Outcome, Trial
 from .schema import Schema
 from .steps import steps_of, with_backward
 from .tiers import Kernel
@@ -47,7 +47,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     if not cases:
         return Trial(())
     if not kernel.trial_device:
-        return Trial(tuple(Outcome(c.name, c.dtype_name, "skip", detail=NOT_RUN) for c in cases))
+        return Trial(tuple(foreseen.outcome(kernel, evidence(op, c, kernel.slot, kernel)) for c in cases))
     forward, backward = _pair(op, kernel)
     if forward is not None and forward.trial_device != kernel.trial_device:
         return Trial(tuple(Outcome(c.name, c.dtype_name, "skip", detail="its forward was not run") for c in cases))
@@ -64,10 +64,9 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     if remembered is not None:
         return replace(remembered, seconds=time.perf_counter() - started)
     answer = worker_of(kernel).run(_job(op, kernels, steps), limit_s)
-    outcomes = tuple(
-        _outcome(op, slot, e, answer.results[i], limit_s) for i, (slot, e) in enumerate(judged) if e is not None
-    )
-    trial = Trial(outcomes, time.perf_counter() - started, answer.printed, _notes(found))
+    tried = [(j, r, _outcome(op, *j, r, limit_s)) for j, r in zip(judged, answer.results, strict=True) if j[1]]
+    outcomes, left_out = configurations.folded(tried)
+    trial = Trial(outcomes, time.perf_counter() - started, answer.printed, (*_notes(found), *left_out))
     if answer.guarded:
         verdicts.remember(known, trial)
     return trial
@@ -83,7 +82,7 @@ def _steps(
         steps, judged = with_backward(op, backward, steps, judged, more)
     if kernel.gradient is not None:
         steps, judged = pulled.after(op, [e.case for e in found], steps, judged)
-    return steps, judged
+    return configurations.in_turn(kernel, found, steps, judged)
 
 
 def _job(op, kernels: Sequence[Kernel], steps: Sequence[Step]) -> Job:

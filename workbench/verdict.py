@@ -51,7 +51,7 @@ def refusal(trial: Trial) -> str:
     first = gravest(trial)
     if first is None:
         return ""
-    where = f"{first.case} {first.dtype}".strip()
+    where = f"{first.case} {first.dtype}".strip() + (f" ({first.how})" if first.how else "")
     return f"{VERBS[first.status]} on {where}: {_differing(trial, first.mismatch) if first.mismatch else first.detail}"
 
 
@@ -117,7 +117,8 @@ def line(op, version: Version, former: Version, seconds: float, headers: Sequenc
 
 def _hint(op, version: Version) -> str:
     """How to run a refused version all the same; a backward has no call of its own."""
-    ways = [f"`{op.name}.versions[{version.number}](...)`"] if version.slot == "forward" else []
+    called = version.slot == "forward" and not unrun(version.kernel)
+    ways = [f"`{op.name}.versions[{version.number}](...)`"] if called else []
     ways += [] if faults(version.tried) else ["`--force`"]
     return f"Try it anyway: {' or '.join(ways)}." if ways else ""
 
