@@ -18,6 +18,7 @@ from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
 from .style import sheet
 
 TRIAL_ROWS, CHECK_ROWS = 60, 300
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # colours of a terminal, and worse
 
 
 def of(report: Report) -> str:
@@ -38,7 +39,7 @@ def of(report: Report) -> str:
 def page(body: str, *sheets: str) -> str:
     """`body` under the class that the stylesheets are scoped to, after those that `sheets` names."""
     style = f"<style>{''.join(sheet(name) for name in sheets)}</style>" if sheets else ""
-    return f'{style}<div class="wb">{body}</div>'
+    return f'{style}<div class="wb">{CONTROL.sub("", body)}</div>'
 
 
 def line(report: Line) -> str:
@@ -69,7 +70,7 @@ def line(report: Line) -> str:
 def watched(report: Watched) -> str:
     """The newest line of each slot, an error that no line tells, and what is watched."""
     error = f'<p class="bad">{rich(report.error)}</p>'.replace("\n", "<br>") if report.error else ""
-    said = f"{report.state} <code>{escape(report.path)}</code>"
+    said = f"{escape(report.state)} <code>{escape(report.path)}</code>"
     return f'{"".join(map(line, report.lines))}{error}{captions(report.notes)}<p class="cap">{said}</p>'
 
 
