@@ -130,9 +130,11 @@ def owned(folder: Path) -> bool:
         return False
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(folder))
-    if hasattr(os, "geteuid") and found.st_uid not in {os.geteuid(), 0}:
+    owners = {found.st_uid, folder.lstat().st_uid}  # a link may be another's than what it leads to
+    strangers = owners - {os.geteuid(), 0} if hasattr(os, "geteuid") else ()
+    if strangers:
         raise ToolchainError(
-            f"the cache {folder} belongs to another user (uid {found.st_uid}), who could put code into it. "
+            f"the cache {folder} belongs to another user (uid {min(strangers)}), who could put code into it. "
             "Set WORKBENCH_CACHE to a folder of your own"
         )
     if found.st_mode & 0o022:

@@ -38,7 +38,7 @@ class Lease:
         import fcntl
 
         settings.private(self._folder.parent)
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(mode=0o755, exist_ok=True)
         handle, _ = tempfile.mkstemp(dir=self._folder, prefix=f"{os.getpid()}-")
         fcntl.flock(handle, fcntl.LOCK_SH)
         return handle

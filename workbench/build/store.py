@@ -113,7 +113,7 @@ class Store:
             self._known.pop(key, None)
         folder = self.folder(key)
         try:
-            if not settings.owned(self.root) or not folder.is_dir():
+            if not settings.owned(self.root) or not settings.owned(folder):
                 return None
             build, former, size = self._read(folder, key)
         except (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError):
@@ -199,7 +199,8 @@ class Store:
         meta = {**asdict(made), "key": key, "size": size, "sha256": _digest(artefact), "made": time.time()}
         (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         final = self.folder(key)
-        final.parent.mkdir(parents=True, exist_ok=True)
+        self._made("objects")
+        final.parent.mkdir(mode=0o755, exist_ok=True)
         try:
             os.rename(folder, final)
         except OSError as error:
@@ -213,7 +214,7 @@ class Store:
     def _made(self, name: str) -> Path:
         """A folder of the store, made anew if someone has cleared the cache meanwhile."""
         folder = settings.private(self.root) / name
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o755, exist_ok=True)  # whatever the umask says, nobody else writes there
         return folder
 
     @contextlib.contextmanager
