@@ -58,11 +58,17 @@ def least(case: Case) -> int:
     return min((n for x in tensors_in(case.recipe()) for n in x.shape), default=2)
 
 
+def _unlike(case: Case) -> int:
+    return len({n for x in tensors_in(case.recipe()) for n in x.shape})
+
+
 def _several(cases: Sequence[Case], most: int) -> list[Case]:
     """A few inputs of different sizes, those with 0 or 1 last."""
     seen: dict[tuple, Case] = {}
     for c in cases:
         seen.setdefault(tuple(tuple(x.shape) for x in tensors_in(c.recipe())), c)
     ordinary = [c for c in seen.values() if least(c) > 1]
+    unlike = max((_unlike(c) for c in ordinary), default=0)  # sizes that are equal by chance are a graph of their own
+    ordinary = [c for c in ordinary if _unlike(c) == unlike]
     rest = [c for c in seen.values() if least(c) <= 1]
     return [*ordinary[: most - 2], *rest[:2]]

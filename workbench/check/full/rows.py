@@ -15,6 +15,7 @@ from ...report import Row
 from ...schema import Schema
 from ...source import Source
 from ..cures import cure
+from .bounds import Bound
 from .classes import leaves_of
 from .finding import Finding
 from .variant import Variant, spelled
@@ -120,8 +121,9 @@ def _failed(check: str, case: str, wrong: Sequence[Tried], count: int, where: st
     change = f" with {first.variant.values}" if first.variant.values else ""
     detail = f"{KINDS[f.status]}: {of}smallest found{change}: {first.inputs}: {f.detail}"
     drawn = [t.finding.mismatch for t in wrong if t.finding.mismatch is not None]
+    about = check if check == "gradients" and f.status == "mismatch" else f.status
     largest = max(drawn, key=lambda m: m.total, default=None)  # where blocks can be seen
-    return Row(check, case, "fail", f"{detail}{f'; {where}' if where else ''}", cure(f.status, f.detail), largest)
+    return Row(check, case, "fail", f"{detail}{f'; {where}' if where else ''}", cure(about, f.detail), largest)
 
 
 def _notes(others: Sequence[Tried]) -> list[str]:
@@ -146,11 +148,15 @@ def memory(tried: Sequence[Tried], device: str = "") -> Row | None:
     return Row("memory", f"all inputs{elsewhere(device)}", "pass", detail)
 
 
-def place(t: Tried, source: Source | None, declaration: Declaration | None) -> str:
-    """Where to look, as far as it can be told: the number's line, the line that makes the output, the function's."""
+def place(t: Tried, source: Source | None, declaration: Declaration | None, found: Sequence[Bound] = ()) -> str:
+    """Where to look, as far as it can be told: the number near the size that fails, the line that makes the output.
+
+    `found` are the numbers of the code that sizes were tried around.
+    """
     parts = []
-    if source is not None and t.variant.line:
-        parts.append(f"sizes around the number on line {t.variant.line}: `{_line(source, t.variant.line)}`")
+    near = next((b for b in found if b.line and _is_near(t, b.number)), None)
+    if near is not None and source is not None:
+        parts.append(f"{near.number} stands on line {near.line}: `{_line(source, near.line)}`")
     output = t.finding.mismatch.output.partition("[")[0] if t.finding.mismatch else ""
     if declaration is not None and source is not None:
         made = next((a for a in declaration.allocations if a.name == output), None)
@@ -160,6 +166,14 @@ def place(t: Tried, source: Source | None, declaration: Declaration | None) -> s
             f = declaration.functions[0]
             parts.append(f"in {f.name}, line {f.line}")
     return "; ".join(parts)
+
+
+def _is_near(t: Tried, number: int) -> bool:
+    """Is a size of the smallest failing input, or its count of elements, at or just beyond a number of the code?"""
+    leaves = leaves_of(arguments_of(t.finding.case)).values()
+    sizes = {n for x in leaves for n in x.shape}
+    counts = {x.numel() for x in leaves}
+    return bool(sizes & {number, number + 1}) or any(0 <= n - number <= max(1, number // 50) for n in counts)
 
 
 def _line(source: Source, number: int) -> str:

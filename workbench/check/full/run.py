@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
+import torch
+
 from ...case import Case
+from ...inputs import fresh
 from ...report import Check, Row
 from ..expect import expected
-from ..sample import Checkable, Sample, guarded, size
+from ..sample import Checkable, Sample, call, guarded, size
 from . import here, rows, special, sweep
 from .bounds import bounds
 from .classes import Place, Sizes, leaves_of, refined, sizes_of
@@ -141,8 +144,21 @@ class Full:
                 self.step(f"{s.tries.slot} {s.tries.device}: waiting", 0)
                 s.waiting[0][1].result()
                 self.step(f"{s.tries.slot} {s.tries.device}", s.collect(wait=False))
-            s.tried = [rows.settled(t, self.op.schema, self.declared, s.tries.tries_new_dtypes) for t in s.tried]
+            s.tried = [self._settled(t, s.tries) for t in s.tried]
             self.rows += self._rows_of(s)
+
+    def _settled(self, t: Tried, tries: Tries) -> Tried:
+        """What a finding counts for; a call tells whether dtypes that no case has are refused, as they should be."""
+        found = rows.settled(t, self.op.schema, self.declared, tries.tries_new_dtypes)
+        if found.finding.status != "no form" or t.finding.status != "mismatch" or tries.slot == "backward":
+            return found
+        named = fresh(t.finding.case.bound(self.op.schema), device=self.device)
+        try:
+            with torch.no_grad():
+                call(self.op, named)
+        except Exception:
+            return found
+        return t
 
     def _rows_of(self, s: Sweep) -> Iterator[Row]:
         tries, slot = s.tries, s.tries.slot
@@ -189,7 +205,7 @@ class Full:
             return row
         kernel = getattr(tries, "kernel", None)
         source, declaration = getattr(kernel, "source", None), getattr(kernel, "declaration", None)
-        where = rows.place(tried[0], source, declaration)
+        where = rows.place(tried[0], source, declaration, bounds(source, declaration))
         drawn = replace(row.mismatch, borders=rows.borders(declaration)) if row.mismatch else None
         return replace(row, detail=f"{row.detail}; {where}" if where else row.detail, mismatch=drawn)
 

@@ -92,7 +92,7 @@ def around(base: Case, family: Sizes, schema: Schema, bounds: Sequence[Bound]) -
             for step in steps:
                 if len(small) < 2 and len(steps) < 2:
                     continue  # all of one dimension
-                made = Variant("sizes", about, base, family, tuple({**small, **step}.items()), line=bound.line)
+                made = Variant("sizes", about, base, family, tuple({**small, **step}.items()))
                 if 0 < elements(made, schema) <= ELEMENTS:
                     yield made
 

@@ -29,7 +29,6 @@ class Variant:
 
     `check` and `about` name the row that it belongs to. `sizes` gives size classes of `family` other sizes, `layout`
     is a key of LAYOUTS or one of the names above, `values` one of VALUES; `at` is the leaf they are for, "" for all.
-    `line` is where the number stands that the sizes were chosen by.
     """
 
     check: str
@@ -43,7 +42,6 @@ class Variant:
     layout: str = ""
     at: str = ""
     scalars: tuple[tuple[str, object], ...] = ()
-    line: int = 0
 
     def case(self, schema: Schema) -> Case | None:
         """The changed case, None where the change cannot be made: no rows to pad, say."""
@@ -158,8 +156,12 @@ def _ranked(v: Variant, named: dict[str, object], schema: Schema) -> dict[str, o
 
 
 def _cast(v: Variant, named: dict[str, object], schema: Schema) -> dict[str, object]:
-    kinds = dict(v.dtypes)
-    cast = {n: x.to(kinds[n.partition("[")[0]]) for n, x in leaves_of(named).items() if n.partition("[")[0] in kinds}
+    """Other dtypes; floats are drawn anew, since float32 values fit into float64 without any rounding."""
+    kinds, cast = dict(v.dtypes), {}
+    for i, (name, x) in enumerate(leaves_of(named).items()):
+        dtype = kinds.get(name.partition("[")[0])
+        if dtype is not None:
+            cast[name] = like(x.to(dtype), tuple(x.shape), SEED + i) if dtype in FLOATS else x.to(dtype)
     return replaced(named, cast)
 
 
