@@ -111,7 +111,8 @@ class Outcome:
     """How one case went in the trial.
 
     `status` is one of agree, mismatch, crash, hang, overrun, mutation, error, skip. `share` is the largest error as
-    a share of the allowed one (1.0 is the limit). `detail` is one sentence.
+    a share of the allowed one (1.0 is the limit). `detail` is one sentence. `how` says in which configuration an
+    autotuned kernel ran that went wrong: "kernel with BLOCK=64, num_warps=4".
     """
 
     case: str
@@ -120,6 +121,7 @@ class Outcome:
     share: float = 0.0
     detail: str = ""
     mismatch: Mismatch | None = None
+    how: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from threading import Event
+
 import pytest
 import torch
 
-from workbench.build import triton_compile, triton_launches, triton_module
+from workbench.build import triton_compile, triton_launches, triton_module, triton_tune
 from workbench.build.triton_bfloat16 import narrowed, widened
 from workbench.errors import BuildError
 from workbench.gpu import Target
@@ -45,8 +49,8 @@ def test_launches_are_seen_and_nothing_runs():
     x = torch.randn(100)
     [seen] = triton_launches.launches(load(CELL), "double", {"x": x})
     assert seen.keywords == {"B": 64} and seen.args[2] == 100 and seen.args[0].shape == (100,)
-    [(kernel, given)] = triton_launches.forms(seen)
-    assert kernel.__name__ == "kernel" and (given["EVEN"], given["n"]) == (False, 100)
+    [form] = triton_launches.forms(seen)
+    assert form.kernel.__name__ == "kernel" and (form.given["EVEN"], form.given["n"]) == (False, 100)
 
 
 def test_each_specialisation_is_compiled_once():
@@ -121,6 +125,49 @@ def test_an_autotuned_kernel_is_compiled_in_the_first_configuration_that_fits():
     )
     [found] = compiled(tuned.replace("{B}", ""), torch.empty(256, 256)).values()
     assert "B=32" in found.signature and found.resources.shared > 0
+
+
+SEVERAL = CELL.replace(
+    "@triton.heur",
+    '@triton.autotune([triton.Config({"B": b}, num_warps=1) for b in (32, 64, 128)], key=[])\n@triton.heur',
+).replace(", B=64)", ")")
+
+
+def every(text: str, *tensors: torch.Tensor) -> dict:
+    module = load(text)
+    seen = [s for x in tensors for s in triton_launches.launches(module, "double", {"x": x})]
+    return triton_compile.compile(module, [replace(s, every=True) for s in seen], SM_90, {})
+
+
+def test_all_configurations_are_compiled_where_they_are_wanted():
+    found = every(SEVERAL, torch.randn(100))
+    assert sorted(int(c.signature.partition("B=")[2].partition(",")[0]) for c in found.values()) == [32, 64, 128]
+    assert all({"B", "num_warps"} <= c.tuned for c in found.values())
+    x = torch.randn(100)
+    [first] = compiled(SEVERAL, x).values()  # any one of them, else
+    [seen] = triton_launches.launches(load(SEVERAL), "double", {"x": x})
+    names = {"x": x, "out": x, "n": 100}
+    assert f"B={(32, 64, 128)[triton_tune.place(3, names, None)]}" in first.signature
+
+
+def test_a_configuration_that_does_not_fit_is_left_out_and_none_is_an_error():
+    text = SEVERAL.replace("    i = tl", '    tl.static_assert(B < 128, "too large")\n    i = tl')
+    assert len(every(text, torch.randn(100))) == 2
+    with pytest.raises(BuildError, match="too large") as raised:
+        every(text.replace("B < 128", "B < 0"), torch.randn(100))
+    assert raised.value.line == 6
+    with pytest.raises(BuildError, match="power of 2"):  # what is wrong in one of them is wrong
+        every(SEVERAL.replace("(32, 64, 128)", "(32, 33)"), torch.randn(100))
+
+
+def test_an_interrupt_waits_for_no_compilation():
+    started, slow = time.monotonic(), Event()
+    with pytest.raises(KeyboardInterrupt), triton_compile.at_once(2) as pool:
+        pool.submit(slow.wait, 20)
+        waiting = [pool.submit(slow.wait, 20) for _ in range(50)]
+        raise KeyboardInterrupt
+    assert time.monotonic() - started < 5 and waiting[-1].cancelled()
+    slow.set()
 
 
 def test_bfloat16_rounds_to_nearest_even():

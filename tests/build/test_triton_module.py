@@ -10,8 +10,8 @@ import re
 import pytest
 import torch
 
-from workbench.build import triton_kernels, triton_module
-from workbench.build.triton_interpret import interpreting, one_config
+from workbench.build import triton_kernels, triton_module, triton_tune
+from workbench.build.triton_interpret import interpreting
 from workbench.errors import BuildError, SchemaError
 from workbench.source import Source
 
@@ -41,7 +41,7 @@ def source(text: str, path: str = "", first_line: int = 2) -> Source:
 
 def interpreted(text: str, path: str = ""):
     module = triton_module.load(source(text, path), interpreted=True)
-    one_config(triton_kernels.own_kernels(module).values())
+    triton_tune.first(triton_kernels.own_kernels(module).values())
     return module
 
 
@@ -126,16 +126,20 @@ def f(x):
     assert torch.allclose(got, wanted[expression](x), atol=1e-6)
 
 
-def test_only_one_configuration_runs_and_it_may_rotate():
+def test_only_one_configuration_runs_at_each_launch(monkeypatch):
     text = "seen = []\n" + CELL.replace(
         "lambda meta: (", 'lambda meta: (seen.append((meta["B"], meta.get("EVEN"))) or '
     )
-    module = triton_module.load(source(text), interpreted=True)
-    one_config([module.kernel], rotate=True)
+    module, told = triton_module.load(source(text), interpreted=True), []
+    triton_tune.in_turn([module.kernel], interpreted=True)
+    monkeypatch.setattr(triton_tune, "told", told.append)
     with interpreting():
-        for _ in range(4):
+        for turn in (0, 1, 3, None, None):
+            monkeypatch.setattr(triton_tune, "turn", turn)
             module.plus(torch.ones(16))
-    assert [b for b, _ in module.seen] == [16, 16, 32, 32]
+    sizes = [b for b, _ in module.seen]  # that there are two numbers of warps is nothing to the interpreter
+    assert sizes[:3] == [16, 32, 32] and sizes[3] == sizes[4]
+    assert told[0].startswith("kernel with B=16, num_warps=")
 
 
 # ---------------------------------------------------------------- helpers beside the notebook

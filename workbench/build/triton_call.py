@@ -60,6 +60,12 @@ def dtypes(arguments: Sequence[Argument], values: Mapping[str, Any]) -> dict[str
     return found
 
 
+def size(values: Mapping[str, Any]) -> int:
+    """The elements of all tensors; 0 where one has none, so that there may be nothing to launch for."""
+    sizes = [t.numel() for v in values.values() for t in _tensors(v)]
+    return sum(sizes) if all(sizes) else 0
+
+
 def call(plan: Plan, function: Callable, values: Mapping[str, Any]) -> list[Any]:
     """Call the launcher; all results in order, as the op gives them. SchemaError where they are not what it gives."""
     given = settled(plan, values) if plan.contiguous else values

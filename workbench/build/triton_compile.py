@@ -14,21 +14,25 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
+from .. import gpu
 from ..errors import BuildError, Diagnostic
 from ..gpu import Target
 from .resources import Resources
 from .triton_kernels import innermost, own_kernels
-from .triton_launches import Seen, address, described, forms, key
+from .triton_launches import Form, Seen, address, described, forms, key
 from .triton_module import LOCK, label
+from .triton_tune import UNFIT
 
 SHARED_BYTES = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10,
                 103: 227 << 10, 120: 99 << 10}  # fmt: skip  # most dynamic shared memory a block, by architecture
+MOST_AT_ONCE = 16  # compilations: a seventh of each holds Python's lock
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Compiled:
     resources: Resources
     signature: str
     cached: bool = False
+    tuned: frozenset[str] = frozenset()  # the arguments that a configuration brings
 
 
 # ---------------------------------------------------------------- compiling
@@ -54,36 +59,57 @@ def compile(
     """Every specialisation among these launches that is not `known`, by its key. BuildError, on the cell's line.
 
     Without `exact` one is enough for all integers and addresses, whatever they are multiples of.
-    An autotuned kernel is compiled in its first configuration that the architecture has room for.
+    An autotuned kernel is compiled in one configuration that the architecture has room for, or in `every` such.
+    They are compiled side by side, and an interrupt waits for none of them.
     """
-    wanted: dict[str, list[tuple[Any, dict]]] = {}
-    for launch in seen:
-        every = list(forms(launch))
-        wanted.setdefault(key(*every[0], exact=exact), every)
-    todo = {k: f for k, f in wanted.items() if k not in known}
+    launches = [forms(launch, in_turn=exact) for launch in seen]
+    groups: dict[str, list[Form]] = {}
+    for launch, found in zip(seen, launches, strict=True):
+        for group in [[f] for f in found] if exact and launch.every else [found]:
+            groups.setdefault(key(group[0].kernel, group[0].given, exact=exact), group)
+    todo = {k: group for k, group in groups.items() if k not in known}
     if not todo:
         return {}
-    workers = min(4, len(todo), os.cpu_count() or 1)
-    with LOCK, targeting(target), _hits() as hits, ThreadPoolExecutor(workers) as pool:
-        done = {k: pool.submit(_first_that_fits, module, forms, target, hits) for k, forms in todo.items()}
-        return {k: f.result() for k, f in done.items()}
+    launchers = _Launchers()
+    with LOCK, targeting(target), _hits() as hits, at_once(len(todo)) as pool:
+        run = partial(_first_that_fits, module, target=target, hits=hits, launchers=launchers)
+        futures = {k: pool.submit(run, group) for k, group in todo.items()}
+        done = {k: f.result() for k, f in futures.items()}
+    made = {k: c for k, c in done.items() if isinstance(c, Compiled)}
+    for found in launches:
+        keys = [key(f.kernel, f.given, exact=exact) for f in found]
+        lacking = [c for k in keys if isinstance(c := done.get(k), _NoRoom)]
+        if lacking and not any(k in made or k in known for k in keys):
+            raise BuildError(lacking[0].message, diagnostics=lacking[0].diagnostics, log=lacking[0].log,
+                             line=lacking[0].line, file=lacking[0].file)  # fmt: skip
+    return made
+
+
+@contextmanager
+def at_once(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for as many compilations: Triton and LLVM run without Python's lock. An interrupt waits for none."""
+    pool = ThreadPoolExecutor(max(1, min(MOST_AT_ONCE, count, len(os.sched_getaffinity(0)))), "triton")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _first_that_fits(
-    module: Any, forms: Sequence[tuple[Any, dict]], target: Target, hits: Mapping[int, bool]
-) -> Compiled:
-    for i, (kernel, given) in enumerate(forms):
+    module: Any, group: Sequence[Form], *, target: Target, hits: Mapping[int, bool], launchers: _Launchers
+) -> Compiled | _NoRoom:
+    lacking = None
+    for form in group:
         try:
-            return _compile(module, kernel, given, target, hits)
+            return _compile(module, form, target, hits, launchers)
         except _NoRoom as error:
-            if i + 1 == len(forms):
-                where = {"line": error.line, "file": error.file}
-                raise BuildError(error.message, diagnostics=error.diagnostics, log=error.log, **where) from None
-    raise AssertionError("a kernel has at least one configuration")
+            lacking = lacking or error
+    assert lacking is not None, "a kernel has at least one configuration"
+    return lacking
 
 
 class _NoRoom(BuildError):
-    """More shared memory than the architecture has."""
+    """More than the architecture has, or what else Triton's autotuner leaves out."""
 
 
 class _Pointer:
@@ -134,21 +160,46 @@ def targeting(target: Target) -> Iterator[None]:
         vars(driver).update(before)
 
 
-def _compile(module: Any, kernel: Any, given: Mapping[str, Any], target: Target, hits: Mapping[int, bool]) -> Compiled:
+def _compile(module: Any, form: Form, target: Target, hits: Mapping[int, bool], launchers: _Launchers) -> Compiled:
+    kernel, given = form.kernel, form.given
     pointers = {n: _Pointer(v) if isinstance(v, torch.Tensor) else v for n, v in given.items()}
     fresh = copy.copy(kernel)  # compiled forms are kept by device, and this device is none
     fresh.device_caches = defaultdict(fresh.create_binder)
     try:
         made = fresh.run(grid=None, warmup=True, **pointers)
     except Exception as error:
-        raise said(error, module, kernel) from error
+        found = said(error, module, kernel)
+        if form.label and type(error).__name__ in UNFIT:
+            raise _NoRoom(found.message, diagnostics=found.diagnostics, log=found.log, line=found.line,
+                          file=found.file) from error  # fmt: skip
+        raise found from error
     most, shared = SHARED_BYTES.get(target.number, 0), int(made.metadata.shared)
     if most and shared > most:
         takes = f"{kernel.__name__} takes {shared / 1024:.4g} KB of shared memory"
         text = f"{takes}, a block of {target.arch} has {most >> 10} KB: smaller blocks, or fewer num_stages"
         raise _at(_NoRoom, text, kernel, kernel.starting_line_number)
+    launchers.build(made)
     resources = _resources(kernel.__name__, made, shared)
-    return Compiled(kernel.__name__, made.asm, resources, described(kernel, given), bool(hits.get(id(fresh))))
+    return Compiled(
+        kernel.__name__, made.asm, resources, described(kernel, given), bool(hits.get(id(fresh))), form.tuned
+    )
+
+
+class _Launchers:
+    """What calls a compiled kernel is C as well in some Tritons, one for all kernels with the same types."""
+
+    def __init__(self) -> None:
+        self._begun: set[tuple] = set()
+
+    def build(self, made: Any) -> None:
+        types = (tuple(made.src.signature.values()), tuple(made.src.constants))
+        if not gpu.present() or types in self._begun:
+            return
+        self._begun.add(types)
+        with suppress(Exception):  # then the first launch does it, or says what is wrong
+            from triton.backends.nvidia.driver import CudaLauncher
+
+            CudaLauncher(made.src, made.metadata)
 
 
 @contextmanager

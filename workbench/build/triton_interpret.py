@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from itertools import count
+from functools import cache
 from typing import Any
 
 from .triton_module import LOCK, jit_makes
@@ -97,33 +96,10 @@ def _standard() -> tuple[tuple[Any, str, Any], ...]:
     return tuple(found)
 
 
-def one_config(kernels: Iterable[Any], *, rotate: bool = False) -> None:
-    """Let autotuned kernels run one configuration and time none: the first, or at each launch the next (`rotate`)."""
-    for kernel in kernels:
-        inner = kernel
-        while type(inner).__name__ in ("Autotuner", "Heuristics"):
-            if type(inner).__name__ == "Autotuner":
-                inner.run = partial(_run_one, inner, count(0, int(rotate)).__next__)
-            inner = inner.fn
-
-
-def _run_one(tuner: Any, turn: Callable[[], int], *args: Any, **kwargs: Any) -> Any:
-    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-    configs = tuner.prune_configs(kwargs)
-    config = configs[turn() % len(configs)]
-    named = {**tuner.nargs, **kwargs, **config.all_kwargs()}
-    if len(tuner.configs) > 1:
-        tuner.pre_hook(named, reset_only=True)
-    if config.pre_hook is not None:
-        config.pre_hook(named)
-    tuner.nargs = None
-    return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-
-
 def warm() -> None:
     """All that a process pays for once, before it is forked."""
     _standard()
     _corrected()
 
 
-__all__ = ["interpreting", "one_config", "warm"]
+__all__ = ["interpreting", "warm"]

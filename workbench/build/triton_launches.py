@@ -4,13 +4,16 @@ of its kernels. And what Triton would make of each: which function, with which a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from . import triton_tune
 from .triton_kernels import innermost, rebound
+
+MOST_INTERPRETED = 16  # configurations of a case in the interpreter, which is slow
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,17 @@ class Seen:
     kernel: Any
     args: tuple
     keywords: Mapping[str, Any]
+    every: bool = False  # are all configurations of an autotuned kernel wanted, or any one of them?
+
+
+@dataclass(frozen=True)
+class Form:
+    """A jitted function with all its arguments by name, `tuned` of them by a configuration, which has this label."""
+
+    kernel: Any
+    given: Mapping[str, Any]
+    label: str = ""
+    tuned: frozenset[str] = frozenset()
 
 
 def launches(module: Any, function: str, arguments: Mapping[str, object]) -> list[Seen]:
@@ -67,28 +81,43 @@ def _faked(mode: Any, value: Any) -> Any:
     return [_faked(mode, v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def forms(seen: Seen) -> Iterator[tuple[Any, dict]]:
-    """The jitted function and its arguments by name, heuristics and each configuration worked in."""
+def forms(seen: Seen, *, in_turn: bool = False) -> list[Form]:
+    """The jitted function and its arguments by name, heuristics and each configuration worked in.
 
-    def inner(kernel: Any, given: dict) -> Iterator[tuple[Any, dict]]:
+    `in_turn`: first the configuration that a trial runs on these arguments, see `triton_tune.place`.
+    """
+
+    def inner(kernel: Any, given: dict, tuned: str, fixed: frozenset[str]) -> Iterator[Form]:
         kind = type(kernel).__name__
         if kind == "Autotuner":
-            kernel.nargs = {n: v for n, v in given.items() if n in kernel.arg_names}
-            rest = {n: v for n, v in given.items() if n not in kernel.nargs}
-            configs = kernel.prune_configs(rest) if len(kernel.configs) > 1 else kernel.configs
-            kernel.nargs = None
-            for config in configs:
-                yield from inner(kernel.fn, {**given, **config.all_kwargs()})
+            known = {n: v for n, v in given.items() if n in kernel.arg_names}
+            configs = triton_tune.configurations(kernel, given)
+            at = triton_tune.place(len(configs), known, None) if in_turn else 0
+            for config in (*configs[at:], *configs[:at]):
+                said = triton_tune.label(kernel, config) if len(configs) > 1 else tuned
+                made = {**given, **config.all_kwargs()}
+                yield from inner(kernel.fn, made, said, fixed | set(config.all_kwargs()))
         elif kind == "Heuristics":
             made = dict(given)
             for name, rule in kernel.values.items():
                 made[name] = rule({**made})
-            yield from inner(kernel.fn, made)
+            yield from inner(kernel.fn, made, tuned, fixed)
         else:
-            yield kernel, given
+            yield Form(kernel, given, tuned, fixed)
 
     names = innermost(seen.kernel).arg_names
-    yield from inner(seen.kernel, {**dict(zip(names, seen.args, strict=False)), **seen.keywords})
+    given = {**dict(zip(names, seen.args, strict=False)), **seen.keywords}
+    return list(inner(seen.kernel, given, "", frozenset()))
+
+
+def choices(launches: Sequence[Seen], *, interpreted: bool = False) -> int:
+    """How many configurations the launches have at most; 1 without an autotuned kernel."""
+    counts = [1]
+    for seen in launches:
+        given = {**dict(zip(innermost(seen.kernel).arg_names, seen.args, strict=False)), **seen.keywords}
+        for tuner in triton_tune.tuners(seen.kernel):
+            counts.append(len(triton_tune.configurations(tuner, given, interpreted=interpreted)))
+    return min(max(counts), MOST_INTERPRETED) if interpreted else max(counts)
 
 
 def key(kernel: Any, given: Mapping[str, Any], *, exact: bool = True) -> str:

@@ -16,12 +16,13 @@ def flood(compiled: Iterable[Compiled], file: str = "cell") -> tuple[Diagnostic,
     >>> str(flood(kernel.compiled())[0])
     'cell: warning: kernel was compiled 20 times, for 20 values of N: take N without tl.constexpr, or round it ...'
     """
-    kernels: dict[str, list[dict[str, str]]] = {}
-    for one in compiled:
-        fixed = (part.partition("=") for part in one.signature.split(", ") if "=" in part)
-        kernels.setdefault(one.name, []).append({name: value for name, _, value in fixed})
+    kernels: dict[str, dict[tuple[str, ...], dict[str, str]]] = {}
+    for one in compiled:  # alignments, and the configurations of an autotuner, are no forms of their own
+        parts = [part for part in one.signature.split(", ") if part.partition("=")[0] not in one.tuned]
+        fixed = (part.partition("=") for part in parts if "=" in part)
+        kernels.setdefault(one.name, {})[tuple(parts)] = {name: value for name, _, value in fixed}
     return tuple(
-        Diagnostic(file, 0, 0, "warning", f"{name} was compiled {len(forms)} times{_cause(forms)}")
+        Diagnostic(file, 0, 0, "warning", f"{name} was compiled {len(forms)} times{_cause(list(forms.values()))}")
         for name, forms in kernels.items()
         if len(forms) > MOST
     )

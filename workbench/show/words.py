@@ -156,7 +156,8 @@ def agree(outcomes: Sequence[Outcome]) -> str:
 def failure(outcome: Outcome) -> str:
     """One sentence on a failing outcome: "differs on odd fp32: 270 of 3,840 elements never written"."""
     said = found(outcome)
-    return f"{verdict(outcome)} on {case(outcome)}" + (f": {said}" if said else "")
+    how = f" ({outcome.how})" if outcome.how else ""
+    return f"{verdict(outcome)} on {case(outcome)}{how}" + (f": {said}" if said else "")
 
 
 def verdict(outcome: Outcome) -> str:

@@ -160,6 +160,10 @@ class Kernel(ABC):
         """The same kernel with the line of each instruction in its code, for tools that name lines."""
         return self
 
+    def turns(self, cases: Sequence[Mapping[str, object]]) -> Mapping[int, int]:
+        """Which of these cases are to be tried in how many configurations, by their place; all others in one."""
+        return {}
+
     @property
     def build_notes(self) -> tuple[str, ...]:
         """What is to be said of its builds: "for sm_90a: wgmma in the text", what a heavy header cost."""

@@ -53,6 +53,7 @@ class TritonKernel(Kernel):
         self.registration: Any = None  # the op's
         self.note = ""  # why its kernels could not be compiled before they are launched
         self._met: dict[tuple, dict[str, Any]] = {}
+        self._launches: dict[tuple, list[Any]] = {}  # by what `_met` is
         self._compiled: dict[str, Any] = {}
         self._tried: set[tuple] = set()
         self._on_miss: Callable[[dict], str | None] = lambda dtypes: None
@@ -118,27 +119,52 @@ class TritonKernel(Kernel):
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
         """Load the cell and compile what the cases seen so far launch."""
-        from ..build import triton_compile, triton_kernels, triton_launches, triton_module
+        from ..build import triton_compile, triton_kernels, triton_module
 
         if self.trial_device == "cpu":
             worker().preload(triton_library.__name__)
         module = triton_module.load(self.source)
         triton_kernels.check_constants(module, triton_module.label)
         if self.device == "cuda":
-            seen = []
-            for values in self._met.values():
-                try:
-                    given = self._with_saved(values)
-                    taken = {n: given[n] for n in self.plan.takes}
-                    seen += triton_launches.launches(module, self.plan.function, taken)
-                except WorkbenchError:
-                    raise
-                except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
-                    self.note = f"its launches are not known before it runs ({type(error).__name__})"
+            met = list(self._met.values())
+            every = self.turns(met)
+            seen = [replace(s, every=i in every) for i, values in enumerate(met) for s in self._seen(values)]
             exact = not self.interpreted  # where it runs, every form that the trial will launch
             self._compiled |= triton_compile.compile(module, seen, gpu.target(), self._compiled, exact=exact)
         self._tried |= {tuple(c.values()) for c in combinations}
         return [None] * len(combinations)
+
+    def _seen(self, values: Mapping[str, Any]) -> list[Any]:
+        """What it launches for such arguments; nothing where that is known only when it runs."""
+        from ..build import triton_launches, triton_module
+
+        known = _metadata(values)
+        if known not in self._launches:
+            try:
+                given = self._with_saved(values)
+                taken = {n: given[n] for n in self.plan.takes}
+                module = triton_module.load(self.source)
+                self._launches[known] = triton_launches.launches(module, self.plan.function, taken)
+            except WorkbenchError:
+                raise
+            except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
+                self.note = f"its launches are not known before it runs ({type(error).__name__})"
+                self._launches[known] = []
+        return self._launches[known]
+
+    def turns(self, cases: Sequence[Mapping[str, object]]) -> Mapping[int, int]:
+        """Of the cases in the same dtypes the smallest one goes through all configurations of autotuned kernels."""
+        from ..build import triton_launches
+
+        smallest: dict[tuple, tuple[int, int]] = {}
+        for i, values in enumerate(cases):
+            dtypes = tuple(triton_call.dtypes(self.declaration.arguments, values).values())
+            size = triton_call.size(values)
+            if size and (dtypes not in smallest or size < smallest[dtypes][0]):
+                smallest[dtypes] = size, i
+        chosen = [i for _, i in smallest.values()]
+        found = {i: triton_launches.choices(self._seen(cases[i]), interpreted=self.interpreted) for i in chosen}
+        return {i: count for i, count in found.items() if count > 1}
 
     def _with_saved(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a backward with fakes of what its forward saves."""

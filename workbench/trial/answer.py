@@ -6,6 +6,7 @@ import mmap
 import os
 import pickle
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ class _Story:
         self.done: dict[int, Result] = {}
         self.current, self.failed = -1, ""
         self.blocks: list[Block] = []
+        self.chosen: dict[int, list[str]] = {}
         self.marks = 0
         self.printed = reply.printed.split(mark)  # one part a step that is done, and the rest
         self.mark_bytes = len(mark)
@@ -51,6 +53,8 @@ class _Story:
             self.current, self.blocks = content[0], list(content[1])
         elif kind == "block":
             self.blocks.append(content[0])
+        elif kind == "chose":
+            self.chosen.setdefault(self.current, []).append(content[0])
         elif kind == "done":
             done: Done = content[0]
             self.done[done.step] = self._result(done)
@@ -76,7 +80,8 @@ class _Story:
 
     def results(self) -> tuple[Result, ...]:
         rest = ("error", self.failed) if self.failed else ("skip", "not reached")
-        return tuple(self.done.get(i) or Result(i, s.case, *rest) for i, s in enumerate(self.job.steps))
+        found = [self.done.get(i) or Result(i, s.case, *rest) for i, s in enumerate(self.job.steps)]
+        return tuple(replace(r, chosen=tuple(self.chosen[r.step])) if r.step in self.chosen else r for r in found)
 
     def all_printed(self) -> str:
         """Without the marks; one that the limit cut in two may stay."""

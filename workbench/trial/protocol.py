@@ -113,6 +113,7 @@ class Step:
     outputs: tuple[str, ...] = ()
     layout: tuple[Meta, ...] | None = None
     allocates: tuple[str, ...] = ()
+    turn: int | None = None  # which configuration an autotuned kernel runs in it, see `build.triton_tune`
 
     def output(self, index: int) -> str:
         if index < len(self.outputs):
@@ -141,7 +142,8 @@ class Result:
     `status` is one of ok, crash, hang, overrun, mutation, error, skip (not reached); `detail` is one sentence.
     `outputs` are what the op returned, tensors with the strides they had; `mutated` the arguments that the schema
     lets the op change, as they were after it; `unwritten` counts, for each output, the elements that nothing wrote;
-    `aliases` names, for each output, the argument whose memory it shares ("" for none).
+    `aliases` names, for each output, the argument whose memory it shares ("" for none). `chosen` are the
+    configurations that autotuned kernels ran in.
     """
 
     step: int
@@ -155,6 +157,7 @@ class Result:
     aliases: tuple[str, ...] = ()
     printed: str = ""
     seconds: float = 0.0
+    chosen: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

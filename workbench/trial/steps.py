@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..build import triton_tune
 from . import explain, guard
 from .allocator import Allocator
 from .call import Call, Skip
@@ -38,6 +39,7 @@ class Trial:
         self.broken = False  # nothing can run here any more
         self.job = Job(())
         self.step = Step("")
+        self.chosen: set[str] = set()  # the configurations of autotuned kernels in this step
         self.keep: list[object] = []
 
     def tell(self, kind: str, *content: object) -> None:
@@ -89,7 +91,8 @@ class Trial:
     def take(self, number: int, step: Step) -> None:
         started = time.perf_counter()
         self.blocks = [b for b in self.blocks if not b.argument]  # those of former steps are out of reach
-        self.step, self.named, self.asked = step, set(), False
+        self.step, self.named, self.asked, self.chosen = step, set(), False, set()
+        triton_tune.turn, triton_tune.told = step.turn, self.choose
         try:
             call = Call(self, step)
             self.tell("begin", number, tuple(self.blocks))
@@ -111,6 +114,12 @@ class Trial:
         _flush()
         self._write(self.output, self.order.mark)
         self.tell("done", done)
+
+    def choose(self, label: str) -> None:
+        """An autotuned kernel is about to run in this configuration."""
+        if label not in self.chosen:
+            self.chosen.add(label)
+            self.tell("chose", label)
 
     def allocate(self, nbytes: int, tensors: tuple[tuple[str, Meta | None], ...] = ()) -> int:
         """The address of `nbytes` of guarded, poisoned memory. Launchers call this for what they allocate."""

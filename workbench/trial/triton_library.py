@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from ..build import triton_call, triton_module
+from ..build import triton_call, triton_module, triton_tune
 from ..build.triton_call import Plan
 from ..build.triton_kernels import own_kernels
 from ..errors import WorkbenchError
 from ..source import Source
+from .call import Skip
 
 
 def warm() -> None:
@@ -40,7 +41,7 @@ class TritonLibrary:
     layout: bool = False
 
     def load(self, allocate: Callable[[int], int]) -> object:
-        function = runnable(self.source, self.plan, interpreted=self.device == "cpu", rotate=True)
+        function = runnable(self.source, self.plan, interpreted=self.device == "cpu", in_turn=True)
         run = laying_out(self.plan, function, always=self.layout)
         library = torch.library.Library(self.plan.schema.namespace, "IMPL")
         for name, count in self.names.items():
@@ -49,23 +50,25 @@ class TritonLibrary:
 
 
 def runnable(
-    source: Source, plan: Plan, *, interpreted: bool, rotate: bool = False
+    source: Source, plan: Plan, *, interpreted: bool, in_turn: bool = False
 ) -> Callable[[Mapping[str, Any]], list]:
     """The launcher as a function of all arguments by name; autotuned kernels are timed only where they are compiled.
 
-    `rotate` runs another configuration at each launch, and times none.
+    `in_turn` runs the configuration whose turn it is in a trial, and times none.
     """
     module = triton_module.load(source, interpreted=interpreted)
-    if interpreted or rotate:
-        from ..build.triton_interpret import one_config
-
-        one_config(own_kernels(module).values(), rotate=rotate)
+    if in_turn:
+        triton_tune.in_turn(own_kernels(module).values(), interpreted=interpreted)
+    elif interpreted:
+        triton_tune.first(own_kernels(module).values())
     function = getattr(module, plan.function)
 
     def run(values: Mapping[str, Any]) -> list:
         try:
             with _inside(interpreted):
                 return triton_call.call(plan, function, values)
+        except triton_tune.Unfit as error:
+            raise Skip(str(error)) from None
         except WorkbenchError as error:
             raise RuntimeError(str(error)) from None
         except Exception as error:
