@@ -93,7 +93,7 @@ def _history(op, version: Version) -> HistoryRow:
         version.how,
         "installed" if now else "refused" if version.refused else "former",
         version.seconds,
-        agreement(version.trial),
+        agreement(version.trial) or ("not run" if verdict.unrun(version.kernel) else ""),
         version.title,
         version.refused,
     )

@@ -77,6 +77,14 @@ def test_a_name_that_the_cell_lacks(names, name, line, words):
     assert (raised.value.line, raised.value.file) == (line, "cell [3]")
 
 
+def test_a_module_of_the_standard_library_and_a_text():
+    text = "def norm(x):\n    return math.sqrt(x)\n"
+    with pytest.raises(SchemaError, match="nothing of the notebook's; write 'import math' in it$"):
+        triton_text.check_names(source(text))
+    with triton_text.offering({"where": "cpu"}), pytest.raises(SchemaError, match="write 'where = \"cpu\"' in it"):
+        triton_text.check_names(source("def norm(x):\n    return x.to(where)\n"))
+
+
 def test_a_name_outside_a_kernel_is_offered_plain():
     with triton_text.offering({"SIZE": 64}), pytest.raises(SchemaError, match="write 'SIZE = 64' in it") as raised:
         triton_text.check_names(source("K = tl.constexpr(2)\n" + CELL))

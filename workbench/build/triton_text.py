@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import json
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -187,6 +189,8 @@ def lacking(source: Source, tree: ast.Module, name: str, line: int) -> SchemaErr
     """The error on a name that is not there: which, where, and how to bring it."""
     inside = [f for f in _functions(tree) if is_kernel(f) and f.lineno <= line <= (f.end_lineno or line)]
     cure = bring(name, _offered.get()[name], in_kernel=bool(inside)) if name in _offered.get() else ""
+    if not cure and name in sys.stdlib_module_names:
+        cure = f"write 'import {name}' in it"
     if not cure:
         value = f"{name} = tl.constexpr(128)" if inside else f"{name} = 128"
         cure = f"define it in the cell ('{value}'), import it there, or pass it as an argument"
@@ -209,7 +213,8 @@ def bring(name: str, value: object, *, in_kernel: bool = True) -> str:
     plain = getattr(value, "value", None) if type(value).__name__ == "constexpr" else value
     if isinstance(plain, (bool, int, float, str)):
         boxed = in_kernel or plain is not value
-        line = f"{name} = tl.constexpr({plain!r})" if boxed else f"{name} = {plain!r}"
+        spelled = json.dumps(plain) if isinstance(plain, str) else repr(plain)
+        line = f"{name} = tl.constexpr({spelled})" if boxed else f"{name} = {spelled}"
         return f"write '{line}' in it (that is the notebook's value), or pass it as an argument"
     module = getattr(value, "__module__", "")
     if isinstance(value, type) and module not in ("", "__main__", "builtins"):
