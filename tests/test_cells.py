@@ -521,3 +521,34 @@ def test_an_op_born_of_a_cell_follows_its_signature(namespace):
     assert again is op
     assert str(op.schema) == f"{namespace}::grow(Tensor x, float k) -> Tensor"
     assert op(x, 3.0).equal(3 * x)
+
+
+def test_a_reference_that_expands_its_result_gives_one_that_can_be_written(namespace):
+    @wb.op(f"{namespace}::spread")
+    def spread(x: Tensor) -> Tensor:
+        return x.sum(-1, keepdim=True).expand(x.shape)
+
+    @spread.cases
+    def _(t):
+        yield t(4, 8)
+
+    x = torch.ones(2, 3)
+    assert spread(x).stride() == (3, 1)
+    compiled = torch.compile(lambda x: spread(x), fullgraph=True, backend="aot_eager")(x)
+    assert compiled.stride() == (3, 1)
+    wb.cpp(spread, """\
+//! rows, cols = x.shape
+//! out = empty(x.shape)
+void spread(const float* x, float* out, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float s = 0;
+    for (int64_t c = 0; c < cols; ++c) s += x[r * cols + c];
+    for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = s;
+  }
+}
+""")  # fmt: skip
+    got = spread(x)
+    assert got.tolist() == [[3.0] * 3] * 2
+    assert got.stride() == (3, 1)
+    got += 1
+    live.gone(spread.qualname)

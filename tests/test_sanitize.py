@@ -22,7 +22,9 @@ template <typename T> __global__ void scale(const T* x, T* out, float k, long lo
   if (i < n) out[i] = T(float(x[i]) * k);
 }
 """
-RACE = SCALE.replace("  if (i < n)", "  __shared__ int last;\n  last = threadIdx.x;\n  if (last >= 0 && i < n)")
+RACE = SCALE.replace("  if (i < n)", "  __shared__ int seen[256];\n  seen[threadIdx.x] = 1;\n  if (i < n)").replace(
+    "* k)", "* k + (seen[255 - threadIdx.x] == 12345))"
+)
 
 
 @pytest.fixture
@@ -105,4 +107,4 @@ def test_on_a_gpu(op):
     assert memory.status == "pass"
     assert races.status == "fail"
     assert "scale" in races.detail
-    assert ":7" in races.detail or ":8" in races.detail
+    assert ":7" in races.detail or ":8" in races.detail, races.detail

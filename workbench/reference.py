@@ -190,6 +190,9 @@ def _apart(t: torch.Tensor, seen: set[int]) -> torch.Tensor:
         key = storage(t)
     except NotImplementedError:  # tensors without storage cannot alias
         return t
+    if any(isinstance(s, int) and s == 0 for s in t.stride()):  # expanded: nothing can be written to it
+        t = t.clone(memory_format=torch.contiguous_format)
+        key = storage(t)
     if key in seen:
         t = t.clone()
         key = storage(t)

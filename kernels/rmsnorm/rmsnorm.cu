@@ -1,7 +1,7 @@
 //! *_, cols = x.shape
 //! rows = prod(x.shape[:-1])
 //! require w.shape == (cols,)
-//! tune BLOCK = 256, 128, 512, 1024
+//! tune BLOCK = 512, 256, 128, 1024
 //! y    = empty(x.shape)
 //! rstd = empty(rows, dtype=float32)
 // One block a row; 16 bytes a load where the row allows it, and what was loaded stays in registers for the second pass
@@ -24,7 +24,7 @@ template <int BLOCK> __device__ float block_sum(float v) {
 template <typename T, typename W, int BLOCK>
 __global__ void rmsnorm(const T* __restrict__ x, const W* __restrict__ w, T* __restrict__ y, float* __restrict__ rstd,
                         float eps, int cols) {
-  constexpr int N = 16 / sizeof(T), KEPT = 4;  // elements a load, loads a thread keeps
+  constexpr int N = 16 / sizeof(T), KEPT = 2;  // elements a load, loads a thread keeps
   x += (long long)blockIdx.x * cols, y += (long long)blockIdx.x * cols;
   float s = 0;
   if (cols % N || !aligned(x) || !aligned(y) || !aligned(w)) {
