@@ -55,5 +55,5 @@ def _read() -> dict[str, dict[str, list[float]]]:
             str(machine): {str(tier): [float(s) for s in seconds][-KEPT:] for tier, seconds in times.items() if seconds}
             for machine, times in found.items()
         }
-    except (OSError, ValueError, TypeError, AttributeError, ToolchainError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, ToolchainError):
         return {}

@@ -168,7 +168,7 @@ class _Remembered:
     def read() -> dict[str, dict]:
         try:
             found = json.loads((settings.private(settings.cache_dir()) / "toolchain.json").read_text("utf-8"))
-        except (OSError, ValueError, ToolchainError):
+        except (OSError, ValueError, RecursionError, ToolchainError):
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import BuildError, Diagnostic
 from ..source import Source
+from .body_parts import line_directive
 from .cuda_launches import blanked
 from .result import Build
 
@@ -54,7 +55,7 @@ class Text:
         rows = []
         for number, p in enumerate(self.pieces):
             file, line = self.place(number, p)
-            rows += [f'#line {line} "{_quoted(file)}"', p.text]
+            rows += [line_directive(line, file), p.text]
         return "\n".join([*rows, ""])
 
     def place(self, number: int, piece: Piece) -> tuple[str, int]:
@@ -123,11 +124,6 @@ def _rows(lines: Sequence[str], file: str, first: int, folders: Sequence[str], s
 def _lookup(name: str, folders: Sequence[str]) -> str:
     places = (os.path.normpath(os.path.join(f, name)) for f in folders if f or os.path.isabs(name))
     return next((p for p in places if os.path.isfile(p)), "")
-
-
-def _quoted(name: str) -> str:
-    printable = "".join(c if c.isprintable() else "?" for c in name)
-    return printable.replace("\\", "\\\\").replace('"', '\\"')
 
 
 __all__ = ["Piece", "Row", "Text", "rows_of"]

@@ -20,6 +20,7 @@ from ..errors import SchemaError, ToolchainError
 from ..source import Source
 from ..toolchain import Compiler
 from . import cache, extension_run, flags, headers, includes, nvcc, prelude, store, torch_ninja
+from .body_parts import line_directive
 from .diagnostics import Lines
 from .result import Build
 
@@ -172,8 +173,7 @@ class Unit:
         first = [f"#include {h}" for h in prelude.includes(header, [self.source.text, self.after])]
         first += ["#include <cuda.h>"] if self.is_cuda else []
         first += [f'#include "{self.macros}"'] if self.macros else []
-        label = self.source.file.replace("\\", "\\\\").replace('"', '\\"')
-        mine = [f'#line {self.source.first_line} "{label}"', self.source.text]
+        mine = [line_directive(self.source.first_line, self.source.file), self.source.text]
         return "\n".join([*first, *mine, *([self.after] if self.after else []), ""])
 
     @cached_property

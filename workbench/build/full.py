@@ -14,6 +14,7 @@ from ..errors import SchemaError
 from ..schema import Argument, Schema
 from ..source import Function, Parameter, Source, comments
 from . import host
+from .body_parts import line_directive
 
 MACROS = "wb_full_call.h"
 _INTEGERS = {"int", "long", "long long", "short", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t",
@@ -78,7 +79,7 @@ def render(
     label = f"{schema.qualname} ({'cpp' if key == 'CPU' else 'cuda'}{' backward' if backward else ''})"
     guard = [] if key == "CPU" else [f'  const c10::OptionalDeviceGuard device(wb::one_device(v, count, "{label}"));']
     return "\n".join([
-        _line(function.line, source.file),
+        line_directive(function.line, source.file),
         "namespace wb_cell {",
         f"using F = decltype(&{_name(function)});",
         "static void run(torch::jit::Stack* stack, size_t shown) {",
@@ -194,7 +195,7 @@ def thunk(source: Source, declaration: Declaration, function: Function) -> str:
         lines.append(f'  wb::GivenTo<F, {i}> a{i}({value}, "{name}");')
         passed.append(f"static_cast<wb::ParameterOf<F, {i}>&&>(a{i}.value)")
     return "\n".join([
-        _line(function.line, source.file),
+        line_directive(function.line, source.file),
         "union wb_value { int64_t i; double f; void* p; };",
         "namespace wb {",
         "inline c10::IValue borrow(void* p) { return p ? c10::IValue(*static_cast<at::Tensor*>(p)) : c10::IValue(); }",
@@ -274,8 +275,3 @@ def _is_vector(function: Function) -> bool:
 
 def _name(function: Function) -> str:
     return "::" + "::".join(filter(None, (function.namespace, function.name)))
-
-
-def _line(number: int, file: str) -> str:
-    name = "".join(c if c.isprintable() else "?" for c in file).replace("\\", "\\\\").replace('"', '\\"')
-    return f'#line {number} "{name}"'

@@ -16,6 +16,7 @@ from ..directives import Declaration
 from ..errors import SchemaError
 from ..schema import Argument, Schema
 from ..source import Function, Parameter, Source, code
+from .body_parts import line_directive
 from .host_types import NUMBERS, converted, from_slot, native_type, plain, result_types, results
 
 _CPP_WORDS = frozenset({
@@ -44,7 +45,7 @@ class Room:
 
     def at(self, function: Function, source: Source) -> str:
         file, line = self.place or (source.file, function.line)
-        return _line(line, file)
+        return line_directive(line, file)
 
 
 CPU = Room()
@@ -230,7 +231,7 @@ def _around(source: Source, function: Function, room: Room, lines: Sequence[str]
             line=function.line,
         )
     text = source.text if source.text.endswith("\n") else source.text + "\n"
-    cell = room.text or f"{_line(source.first_line, source.file)}\n{text}"
+    cell = room.text or f"{line_directive(source.first_line, source.file)}\n{text}"
     last = ["WB_HOST_CUDA"] if room.guard else []
     return "\n".join([f'#include "{room.header}"', cell + room.at(function, source), *lines, *last, ""])
 
@@ -246,11 +247,6 @@ def _identifier(name: str) -> str:
 
 def _places(count: int) -> str:
     return ", ".join(map(str, range(count)))
-
-
-def _line(number: int, file: str) -> str:
-    name = "".join(c if c.isprintable() else "?" for c in file).replace("\\", "\\\\").replace('"', '\\"')
-    return f'#line {number} "{name}"'
 
 
 __all__ = ["bound", "reads_no_strides", "render", "results", "thunk"]

@@ -116,7 +116,7 @@ class Store:
             if not settings.owned(self.root) or not settings.owned(folder):
                 return None
             build, former, size = self._read(folder, key)
-        except (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError):
+        except (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
             self.discard(key)
             return None
         except OSError:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..build import cuda_body, host_cuda, nvrtc, nvrtc_library, process, symbols
+from ..build.body_parts import line_directive
 from ..build.cuda_split import Halves
 from ..build.resources import Resources
 from ..errors import SchemaError
@@ -55,7 +56,7 @@ def _device_half(kernel: HostCudaKernel) -> dict:
     parts, built = kernel.parts, kernel.built
     assert built is not None
     assert isinstance(parts, Halves)
-    text = "\n".join(f'#line {p.line} "{p.file}"\n{p.text}' for p in parts.device)
+    text = "\n".join(f"{line_directive(p.line, p.file)}\n{p.text}" for p in parts.device)
     names = tuple(symbols.expressions(symbols.exported(built.host.path), parts.kernels).values())
     flags = host_cuda.parted(kernel.declaration.flags)[1]
     return _compiled(kernel, f"{host_cuda.PRELUDE}{text}\n", names, flags, [ASSUMED] * len(names))
