@@ -112,6 +112,23 @@ def spins(x, out):
         time.sleep(0.01)
 
 
+def compiles_long(x, out):
+    from workbench.build import triton_tune
+
+    for _ in range(2):
+        triton_tune.compiling(True)
+        time.sleep(0.6)
+        triton_tune.compiling(False)
+    return twice(x, out)
+
+
+def compiles_for_ever(x, out):
+    from workbench.build import triton_tune
+
+    triton_tune.compiling(True)
+    spins(x, out)
+
+
 def dereferences_null(x, out):
     ctypes.c_float.from_address(0).value = 1
 

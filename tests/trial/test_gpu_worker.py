@@ -255,6 +255,18 @@ def test_what_never_ends_is_stopped_at_the_limit(stand, x):
     wait_for(lambda: not alive(pid))
 
 
+def test_time_spent_on_compiling_does_not_count(stand, x, monkeypatch):
+    right(stand, x)
+    compiled, hung = stand.run(job("compiles_long", "spins", x=x), 0.5).results
+    assert (compiled.status, hung.status) == ("ok", "hang") and torch.equal(compiled.outputs[0], 2 * x)
+    monkeypatch.setattr("workbench.trial.watch.COMPILING_S", 0.3)
+    started = time.monotonic()
+    [endless] = stand.run(job("compiles_for_ever", x=x), 0.2).results
+    assert endless.status == "error" and "Triton still compiles after 0." in endless.detail
+    assert time.monotonic() - started < 2
+    right(stand, x)
+
+
 def test_an_interrupt_leaves_a_worker_that_works(stand, x):
     right(stand, x)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()

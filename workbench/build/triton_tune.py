@@ -16,6 +16,7 @@ UNFIT = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
 
 turn: int | None = None  # of the step of a trial that runs now: the place of its configuration, None for any
 told: Callable[[str], object] = str  # hears of each configuration that a trial runs
+compiling: Callable[[bool], object] = bool  # hears when Triton begins to compile for a launch, and when that runs
 
 
 class Unfit(Exception):
@@ -69,6 +70,22 @@ def label(kernel: Any, config: Any) -> str:
     return f"{kernel.__name__} with {', '.join(parts)}"
 
 
+def hear_compiler() -> None:
+    """Let `compiling` hear of all that Triton compiles, its launchers in C included, until it is loaded."""
+    from triton import knobs
+
+    knobs.runtime.jit_cache_hook = _compiles
+    knobs.runtime.kernel_load_end_hook.add(_loaded)
+
+
+def _compiles(**_: Any) -> None:
+    compiling(True)
+
+
+def _loaded(*_: Any) -> None:
+    compiling(False)
+
+
 def in_turn(kernels: Iterable[Any], *, interpreted: bool = False) -> None:
     """Let autotuned kernels run one configuration at each launch, by `turn`, and time none."""
     _exchange(kernels, partial(_run_in_turn, interpreted))
@@ -104,6 +121,7 @@ def _run_in_turn(interpreted: bool, tuner: Any, *args: Any, **kwargs: Any) -> An
         except Exception as error:
             if type(error).__name__ not in UNFIT or len(found) == 1:
                 raise
+            compiling(False)
             if turn is not None:
                 raise Unfit(f"{label(tuner, config)} does not fit: {_sentence(error)}") from error
             last = error

@@ -66,7 +66,9 @@ class _Story:
     def break_off(self) -> None:
         """The step that was running is the one that did it."""
         number = self.current if self.current not in self.done else self.current + 1
-        if self.reply.hung:
+        if self.reply.hung and self.reply.compiled:
+            status, detail, name = "error", f"Triton still compiles after {self.reply.seconds:.3g} s", ""
+        elif self.reply.hung:
             status, detail, name = "hang", f"still running after {self.reply.seconds:.3g} s", ""
         elif found := faults.parse(self.reply.fault):
             (status, detail), name = explain.fault(found, tuple(self.blocks), self.last_words), found.name

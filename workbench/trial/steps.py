@@ -19,7 +19,7 @@ from . import explain, guard
 from .allocator import Allocator
 from .call import Call, Skip
 from .protocol import Given, Job, Meta, Step
-from .wire import FRAME, Done, Order, Stored, unpack
+from .wire import COMPILED, COMPILES, FRAME, Done, Order, Stored, unpack
 
 
 class Trial:
@@ -40,6 +40,7 @@ class Trial:
         self.job = Job(())
         self.step = Step("")
         self.chosen: set[str] = set()  # the configurations of autotuned kernels in this step
+        self.compiles = False
         self.keep: list[object] = []
 
     def tell(self, kind: str, *content: object) -> None:
@@ -92,7 +93,7 @@ class Trial:
         started = time.perf_counter()
         self.blocks = [b for b in self.blocks if not b.argument]  # those of former steps are out of reach
         self.step, self.named, self.asked, self.chosen = step, set(), False, set()
-        triton_tune.turn, triton_tune.told = step.turn, self.choose
+        triton_tune.turn, triton_tune.told, triton_tune.compiling = step.turn, self.choose, self.compiling
         try:
             call = Call(self, step)
             self.tell("begin", number, tuple(self.blocks))
@@ -111,6 +112,7 @@ class Trial:
             done = Done(number, "skip", str(reason))
         except BaseException as error:
             done = Done(number, *self.raised(error), seconds=time.perf_counter() - started)
+        self.compiling(False)
         _flush()
         self._write(self.output, self.order.mark)
         self.tell("done", done)
@@ -120,6 +122,12 @@ class Trial:
         if label not in self.chosen:
             self.chosen.add(label)
             self.tell("chose", label)
+
+    def compiling(self, begins: bool) -> None:
+        """Triton compiles in this process, which is no fault of the code under trial: its time does not count."""
+        if begins != self.compiles:
+            self.compiles = begins
+            self._frame(COMPILES if begins else COMPILED)
 
     def allocate(self, nbytes: int, tensors: tuple[tuple[str, Meta | None], ...] = ()) -> int:
         """The address of `nbytes` of guarded, poisoned memory. Launchers call this for what they allocate."""

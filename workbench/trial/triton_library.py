@@ -42,6 +42,8 @@ class TritonLibrary:
 
     def load(self, allocate: Callable[[int], int]) -> object:
         function = runnable(self.source, self.plan, interpreted=self.device == "cpu", in_turn=True)
+        if self.device != "cpu":
+            triton_tune.hear_compiler()
         run = laying_out(self.plan, function, always=self.layout)
         library = torch.library.Library(self.plan.schema.namespace, "IMPL")
         for name, count in self.names.items():

@@ -8,11 +8,12 @@ import socket
 import time
 from typing import Protocol
 
-from .wire import FRAME, Reply
+from .wire import COMPILED, COMPILES, FRAME, Reply
 
 PRINTED_BYTES = 64 << 10  # what is kept of a process's output: its beginning,
 LAST_BYTES = 4 << 10  # and its end, where a dying program says why
 PATIENCE_S = 5.0  # between looks, once there is no time limit left to look at
+COMPILING_S = 600.0  # the most that a job may spend on compiling, which is no time of its own
 CHUNK = 1 << 16
 
 
@@ -47,9 +48,18 @@ class Watch:
         self.last_printed = b""
         self.fault = bytearray(recorded)
         self.ended = False
+        self.compiled_s, self.compiles_since = 0.0, 0.0
+
+    def compiling_s(self) -> float:
+        """How long it has been compiling so far, in all."""
+        now = time.monotonic() - self.compiles_since if self.compiles_since else 0.0
+        return min(self.compiled_s + now, COMPILING_S)
 
     def until_end(self, limit_s: float) -> Reply:
-        """Wait until the process has said its last word, is dead, or was killed at the limit."""
+        """Wait until the process has said its last word, is dead, or was killed at the limit.
+
+        The time in which it says that it compiles does not count.
+        """
         started = time.monotonic()
         hung, code = False, None
         look = selectors.PollSelector()  # other than select.select it takes descriptors above 1023
@@ -57,11 +67,11 @@ class Watch:
         for source in [*sources, *([self.control.fileno()] if self.control else [])]:
             look.register(source, selectors.EVENT_READ)
         while code is None:
-            left = started + limit_s - time.monotonic()
+            left = started + limit_s + self.compiling_s() - time.monotonic()
             if left <= 0 and not hung:
                 hung = True
                 self.process.kill()
-            ready = [key.fileobj for key, _ in look.select(max(left, 0.0) if not hung else PATIENCE_S)]
+            ready = [key.fileobj for key, _ in look.select(PATIENCE_S if hung else max(left, 0.02))]
             if self.control and self.control.fileno() in ready:  # the notebook is gone, or stopped waiting
                 self.process.kill()
                 os._exit(0)
@@ -78,6 +88,7 @@ class Watch:
             last_printed=self.last_printed,
             printed_bytes=self.printed_bytes,
             seconds=time.monotonic() - started,
+            compiled=bool(self.compiles_since),
         )
 
     def drain(self) -> None:
@@ -88,10 +99,13 @@ class Watch:
             end = FRAME.size + FRAME.unpack_from(self.pending)[0]
             if len(self.pending) < end:
                 break
-            if end == FRAME.size:
+            frame = bytes(self.pending[FRAME.size : end])
+            if not frame:
                 self.ended = True
+            elif frame in (COMPILES, COMPILED):
+                self.compiled_s, self.compiles_since = self.compiling_s(), time.monotonic() * (frame == COMPILES)
             else:
-                self.frames.append(bytes(self.pending[FRAME.size : end]))
+                self.frames.append(frame)
             del self.pending[:end]
 
     def read_printed(self) -> None:

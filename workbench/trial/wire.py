@@ -21,6 +21,7 @@ from .protocol import Meta
 HEADER = struct.Struct("!QId")  # length of the payload, how many descriptors, a limit in seconds
 FRAME = struct.Struct("!I")
 PRELOAD = -1.0  # as a limit: the payload names a module to import, and nobody waits for an answer
+COMPILES, COMPILED = b"compiles", b"compiled"  # frames between which a job's clock stands still
 DESCRIPTORS_AT_ONCE = 200  # the kernel takes 253 in one message
 
 
@@ -104,6 +105,7 @@ class Reply:
     last_printed: bytes
     printed_bytes: int
     seconds: float
+    compiled: bool = False  # at its end it was still compiling
 
 
 class _Pickler(pickle.Pickler):
