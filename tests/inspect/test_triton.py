@@ -3,7 +3,9 @@ import torch
 from torch import Tensor
 
 import workbench as wb
+from workbench import cells
 from workbench.errors import SchemaError
+from workbench.source import Source
 
 pytest.importorskip("triton")
 
@@ -83,3 +85,21 @@ def test_a_cell_of_which_nothing_was_compiled(namespace):
     wb.triton(shifted, CELL)
     with pytest.raises(SchemaError, match="no kernel of the cell has been compiled.*give the op a case"):
         shifted.inspect()
+
+
+def test_lines_of_a_kernel_that_triton_had_in_its_cache_from_an_earlier_run(namespace):
+    """It bears the name of the cell that compiled it: `<cell [3], 1f2e3d4c>`."""
+    found = []
+    for number in (3, 9):
+
+        @wb.op(f"{namespace}{number}::shifted")
+        def shifted(x: Tensor) -> Tensor:
+            return (x - x.amax(-1, keepdim=True)).exp()
+
+        shifted.cases(lambda t: iter([(t(4, 128),)]))
+        cells.run(shifted, Source(CELL.replace("-1e30", "-2e30"), "triton", file=f"cell [{number}]", first_line=2))
+        found.append(shifted.inspect())
+    first, second = found
+    for name in ("ttir", "ptx", "sass"):
+        assert 10 in second.stage(name).lines
+        assert [e.line for e in second.stage(name).entries] == [e.line for e in first.stage(name).entries]

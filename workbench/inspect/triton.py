@@ -5,6 +5,7 @@ Triton has compiled them already; nothing is compiled here.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from . import gpu, llvm_ir, mlir, ptx
 from .geometry import Geometry
 
 PARSERS = {"ttir": mlir.parse, "ttgir": mlir.parse, "llir": llvm_ir.parse, "ptx": ptx.parse}
+CELL = re.compile(r"<[^/]*, [0-9a-f]{8}>$")  # how `build.triton_module` names the file of a cell
 WARPS = 4  # Triton's own default
 POINTERS = {
     torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16",
@@ -35,13 +37,14 @@ def stages(kernel: TritonKernel, wanted: torch.dtype | None) -> dict:
     """
     began = time.perf_counter()
     chosen, others, notes = choose(kernel.compiled(), wanted, kernel.note)
-    file = _file(chosen, kernel.source.file)
+    files = [_file(c, kernel.source.file) for c in chosen]
     with ThreadPoolExecutor(2) as pool:
-        machine = list(pool.map(lambda c: _machine(c, file), chosen))
+        machine = list(pool.map(_machine, chosen, files))
     compiled = [gpu.Compiled(c.name, c.resources, _geometry(c), m) for c, m in zip(chosen, machine, strict=True)]
     told = gpu.told(compiled, kernel.compiled_for)
+    pairs = list(zip(chosen, files, strict=True))
     made = tuple(
-        Stage(name, headed([(c.name, parse(c.asm[name], file)) for c in chosen if name in c.asm], "//"))
+        Stage(name, headed([(c.name, parse(c.asm[name], f)) for c, f in pairs if name in c.asm], "//"))
         for name, parse in PARSERS.items()
     )
     return {
@@ -92,15 +95,15 @@ def _dtypes(c: Any) -> str:
     return ", ".join(dict.fromkeys(SPELLED.get(w, w) for w in words))
 
 
-def _file(chosen: Sequence[Any], label: str) -> str:
-    """The name by which Triton knows the cell."""
+def _file(c: Any, label: str) -> str:
+    """The name by which Triton knows the cell. A kernel from its cache bears the name of the run that compiled it: of
+    the same text, on the same lines.
+    """
     from ..build.triton_module import label as label_of
 
-    for c in chosen:
-        for path in ptx.files(c.asm.get("ptx", "")):
-            if label_of(path) == label:
-                return path
-    return label
+    named = ptx.files(c.asm.get("ptx", ""))
+    own = (path for path in named if label_of(path) == label)
+    return next(own, next((path for path in named if CELL.search(path)), label))
 
 
 def _machine(c: Any, file: str) -> tuple:
