@@ -63,6 +63,10 @@ def runnable(
         triton_tune.in_turn(own_kernels(module).values(), interpreted=interpreted)
     elif interpreted:
         triton_tune.first(own_kernels(module).values())
+    else:
+        from ..build import triton_ahead
+
+        triton_ahead.side_by_side(own_kernels(module).values())
     function = getattr(module, plan.function)
 
     def run(values: Mapping[str, Any]) -> list:
