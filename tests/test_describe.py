@@ -11,7 +11,32 @@ from torch import Tensor
 import workbench as wb
 from tests import live
 from tests.live import NORM, NORM_PARTIAL, SCALE, SCALE_BACKWARD
-from workbench import describe
+from workbench import describe, gpu
+
+CUDA = """\
+//! n = x.numel()
+//! out = empty(x.shape)
+//! grid = cdiv(n, 256)
+//! block = 256
+template <typename T> __global__ void scale(const T* x, T* out, float k, long long n) {
+  long long i = blockIdx.x * 256ll + threadIdx.x;
+  if (i < n) out[i] = T(float(x[i]) * k);
+}
+"""
+TRITON = """\
+@triton.jit
+def kernel(x, out, k, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, i < n) * k, i < n)
+
+def scale(x, k=2.0):
+    out = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 256),)](x, out, k, x.numel(), BLOCK=256)
+    return out
+
+def backward(grad_out, k):
+    return scale(grad_out.contiguous(), k)
+"""
 
 
 def rows(op) -> dict[str, tuple]:
@@ -90,3 +115,25 @@ def test_the_card_is_text_html_and_json():
     assert "Times k" in bundle["text/html"]
     data = json.loads(json.dumps(describe.card(scale).to_dict()))
     assert data["ok"] and data["slots"][0]["runs"] == "v1" and data["history"][0]["version"] == 1
+
+
+@pytest.mark.skipif(gpu.present(), reason="what is said where there is no GPU")
+def test_a_kernel_that_was_not_run_and_a_cell_in_several_slots(namespace):
+    @wb.op(f"{namespace}::scale")
+    def scale(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    @scale.cases
+    def _(t):
+        yield t(4, 8)
+
+    wb.cuda(scale, CUDA)
+    [row, _] = describe.card(scale).slots
+    assert (row.slot, row.agrees, row.unrun, row.ok) == ("forward cuda", "compiled for sm_90, not run: no GPU here", True, True)
+    assert [(h.status, h.agrees) for h in describe.card(scale).history] == [("installed", "not run")]
+    assert str(scale.versions[1]) == "v1 forward cuda raw CUDA compiled, not run"
+    wb.triton(scale, TRITON)
+    card = describe.card(scale)
+    assert [(s.slot, s.agrees, s.unrun) for s in card.slots[:2]] == [("forward cpu", "1 of 1", False), ("forward cuda", "1 of 1", False)]
+    assert card.code[0][:2] == ("forward cpu v2, forward cuda v2, backward cpu v3, backward cuda v3", "triton")
+    assert [language for _, language, _ in card.code] == ["triton", "python"]

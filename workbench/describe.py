@@ -58,11 +58,13 @@ def _gradient_source(op) -> str:
 def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
     if not version.number:
         return SlotRow(slot, otherwise)
+    unrun = verdict.unrun(version.kernel)
     return SlotRow(
         slot,
         f"v{version.number}",
         version.how,
-        agrees=verdict.unrun(version.kernel) or agreement(version.trial),
+        agrees=unrun or agreement(version.trial),
+        unrun=bool(unrun),
         ok=version.trial is None or version.trial.ok,
         time_us=version.rough_us,
         resources=_resources(op, version),
@@ -102,10 +104,11 @@ def _history(op, version: Version) -> HistoryRow:
 def _code(op) -> list[tuple[str, str, str]]:
     import inspect
 
-    found = []
-    for (slot, device), v in sorted(op.slots.items()):
+    texts: dict[tuple[str, str], list[str]] = {}  # one cell may fill several slots
+    for (slot, device), v in sorted(op.slots.items(), key=lambda kv: (kv[0][0] != "forward", kv[0])):
         if v.source is not None:
-            found.append((f"{slot} {device} v{v.number}", v.source.language, v.source.text))
+            texts.setdefault((v.source.language, v.source.text), []).append(f"{slot} {device} v{v.number}")
+    found = [(", ".join(slots), language, text) for (language, text), slots in texts.items()]
     if op.reference is not None:
         try:
             found.append(("reference", "python", inspect.getsource(op.reference)))

@@ -211,6 +211,7 @@ class SlotRow:
     share: float = 0.0  # of the ceiling, 0..1; 0.0 when not measured
     resources: str = ""
     cost: str = ""  # why this tier, and what a faster one would need
+    unrun: bool = False  # `agrees` says that this machine cannot run it
 
 
 @dataclass(frozen=True)

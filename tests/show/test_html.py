@@ -144,6 +144,20 @@ def test_a_card_of_an_op_that_is_all_reference():
     assert "not compared" in html.of(samples.card(slots=(SlotRow("forward cpu", "v1", "raw C++"),)))
 
 
+def test_what_was_not_run_has_an_empty_dot_and_not_a_green_one():
+    row = SlotRow("forward cuda", "v2", "raw CUDA", "compiled for sm_90, not run: no GPU here", resources="interpreted | 38 regs", unrun=True)
+    shown = html.of(samples.card(slots=(row,), history=(), check=None, code=(), notes=())).partition("</style>")[2]
+    assert '<span class="dot s">' in shown
+    assert '<span class="soft">compiled for sm_90, not run: no GPU here</span>' in shown
+    assert "dot p" not in shown
+    assert "interpreted, 38 regs" in shown
+
+
+def test_what_an_interpreted_kernel_takes_are_parts_of_the_line():
+    shown = html.of(samples.installed(resources="interpreted | compiled for sm_90: 38 regs"))
+    assert re.search(r"</span>interpreted</span> <span class=.part.><span class=.sep.>\| </span>compiled for sm_90: 38 regs</span>", shown)
+
+
 def test_two_cards_do_not_close_each_other():
     names = {re.search(r'name="(wb-\w+)"', html.of(samples.card()))[1] for _ in range(2)}
     assert len(names) == 2

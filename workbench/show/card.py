@@ -55,16 +55,22 @@ def _slots(slots: Sequence[SlotRow]) -> str:
             f'<span class="acc">{escape(s.runs)}</span>' if version else f'<span class="soft">{escape(s.runs)}</span>'
         )
         blank = '<span class="faint">not compared</span>' if version else ""
-        agrees = f"{dot('pass' if s.ok else 'fail')}{escape(s.agrees)}" if s.agrees else blank
+        agrees = _agrees(s) if s.agrees else blank
         time = words.duration(s.time_us * 1e-6, 3, MICRO) if s.time_us > 0 else ""
         cells = [f"<td>{escape(s.slot)}</td><td>{runs} <span class=soft>{escape(s.how)}</span></td><td>{agrees}</td>"]
         cells += [f'<td class="n">{time}</td>'] if timed else []
         cells += [f"<td>{_bar(s.share)}</td>"] if rated else []
-        cells += [f'<td class="w">{rich(s.resources)}</td>'] if told else []
+        cells += [f'<td class="w">{rich(s.resources.replace(" | ", ", "))}</td>'] if told else []
         rows.append(f"<tr>{''.join(cells)}</tr>")
     names = "<th>slot</th><th>runs</th><th>agrees</th>" + ('<th class="n">time</th>' if timed else "")
     names += ("<th>of the ceiling</th>" if rated else "") + ("<th>resources</th>" if told else "")
     return f"<table><tr>{names}</tr>{''.join(rows)}</table>"
+
+
+def _agrees(row: SlotRow) -> str:
+    if row.unrun:
+        return f'{dot("skip")}<span class="soft">{escape(row.agrees)}</span>'
+    return f"{dot('pass' if row.ok else 'fail')}{escape(row.agrees)}"
 
 
 def _bar(share: float) -> str:

@@ -49,7 +49,7 @@ def line(report: Line) -> str:
     head = [f"<b>{escape(words.target(report))}</b>", f'<span class="soft">{escape(words.how(report))}</span>']
     if report.installed:
         judged = _unrun(report) or _agreement(report.trial)
-        parts = [words.run_time(report, MICRO), judged, escape(report.resources), _rough(report)]
+        parts = [words.run_time(report, MICRO), judged, *escape(report.resources).split(" | "), _rough(report)]
         head.append(f'<span class="acc"{title}>{version}</span>')
     else:
         still = f'{words.still(report)} <span class="acc">{escape(report.still)}</span>' if report.still else ""
