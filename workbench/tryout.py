@@ -25,9 +25,9 @@ from .evidence import Evidence, evidence
 from .inputs import tensors_in
 from .steps import steps_of
 from .tiers import Kernel
-from .trial import Job, Parcel, Worker
+from .trial import Job, Parcel
 from .trial.protocol import Result
-from .tryout_pool import LIMIT_S, Pool, until_all_ran
+from .tryout_pool import LIMIT_S, Patience, Pool, Runs, until_all_ran
 from .tryout_python import PythonTries, said
 from .version import Version
 
@@ -50,6 +50,7 @@ class KernelTries:
     def __init__(self, op, version: Version, pool: Pool | None = None) -> None:
         self.op, self.kernel, self.slot, self.device = op, version.kernel, version.slot, version.device
         self._given_pool = pool
+        self.patience = Patience()
         self._added: list[dict] = []  # dtypes that were built for this alone
 
     @property
@@ -66,6 +67,8 @@ class KernelTries:
         return self._given_pool or Pool(lambda: examine.worker_of(self.kernel), more)
 
     def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> _Running:
+        if self.patience.left < 0:
+            self.patience = Patience(2)
         asked = [self._ask(c, spread) for c in cases]
         self._build([a for a in asked if a.evidence is not None and not a.no_form])
         asked = [self._with_form(a) for a in asked]
@@ -75,8 +78,10 @@ class KernelTries:
         libraries = tuple(k.launch() for k in kernels) if ready else ()
         schemas = examine._schemas(self.op.schema, kernels)
 
-        def run(worker: Worker) -> list[list[Result]]:
-            return until_all_ran(worker, lambda e: self._job(e, forward, libraries, schemas), ready, repeats)
+        def run(worker: Runs) -> list[list[Result]]:
+            return until_all_ran(
+                worker, lambda e: self._job(e, forward, libraries, schemas), ready, repeats, self.patience
+            )
 
         pending = self.pool.submit(run) if ready else None
         self._forget(cases)
@@ -188,6 +193,8 @@ class _Running:
     def _finding(self, a: Asked, results: list[Result] | None) -> Finding:
         if a.no_form:
             return Finding(a.case, "no form", a.no_form)
+        if results == []:
+            return Finding(a.case, "not run", "it has crashed so often that it was not tried on more")
         if results is None or a.evidence is None:
             return Finding(a.case, "both refuse" if a.refused else "skip", a.refused)
         if a.refused:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from .trial import Worker
-from .trial.protocol import Result
+from .trial.protocol import Answer, Job, Result
 
 LIMIT_S, STEP_S = 10.0, 1.0  # for the first input of a job, and for each one more
+
+
+class Runs(Protocol):
+    """A worker for any device."""
+
+    def run(self, job: Job, limit_s: float) -> Answer: ...
 
 
 class Pool:
     """Workers side by side: the one that runs already, and others where there are cores for them and work to do."""
 
-    def __init__(self, first: Callable[[], Worker], more: int = 0) -> None:
+    def __init__(self, first: Callable[[], Runs], more: int = 0) -> None:
         self._free: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         self._first, self._own = first, [Worker() for _ in range(more)]
         self._free.put(None)  # the one that runs already
@@ -24,7 +30,7 @@ class Pool:
             self._free.put(worker)
         self._threads = ThreadPoolExecutor(1 + more, thread_name_prefix="workbench-tryout")
 
-    def submit(self, call: Callable[[Worker], list]) -> Future:
+    def submit(self, call: Callable[[Runs], list]) -> Future:
         def run() -> list:
             taken = self._free.get()
             try:
@@ -41,10 +47,20 @@ class Pool:
             worker.close()
 
 
+class Patience:
+    """How many more crashes are worth a new child each: one kernel may crash on every input."""
+
+    def __init__(self, crashes: int = 24) -> None:
+        self.left = crashes
+
+
 def until_all_ran(
-    worker: Worker, job_of: Callable[[Sequence[Any]], tuple], found: Sequence[Any], repeats: int
+    worker: Runs, job_of: Callable[[Sequence[Any]], tuple], found: Sequence[Any], repeats: int, patience: Patience
 ) -> list[list[Result]]:
-    """The results of each piece of evidence, `repeats` a piece; what a crash kept from running is run again."""
+    """The results of each piece of evidence, `repeats` a piece; what a crash kept from running is run again.
+
+    Once patience is at an end, what a crash kept from running has no results.
+    """
     ran: list[list[Result]] = [[] for _ in found]
     todo = [i for i in range(len(found)) for _ in range(repeats)]
     while todo:
@@ -59,4 +75,7 @@ def until_all_ran(
         for i, r in zip(todo[:reached], results[:reached], strict=True):
             ran[i].append(r)
         todo = todo[max(reached, 1) :]
+        patience.left -= 1 if todo else 0
+        if patience.left < 0:
+            break
     return ran

@@ -57,6 +57,8 @@ TABLE: tuple[Cure, ...] = (
     Cure("overrun", r".", "reads or writes past the end of a tensor", GUARD),
     Cure("mutation", r".", "writes to an argument that the schema does not let it change",
          "Write to an output or a workspace; or say that it is changed: mutates=."),
+    Cure("process", r".", "changes the process it runs in, or leaves a thread or a process at work",
+         "Put it back before the function returns; join the threads, wait for the processes."),
     Cure("aliasing", r".", "an output shares memory with an argument, for some inputs", ALIASES),
     Cure("unwritten", r".", "elements are never written, and NaN was wanted there",
          "Write every element, NaN too: look at the branch that such values take."),

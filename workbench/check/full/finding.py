@@ -9,7 +9,8 @@ from typing import Protocol
 from ...case import Case
 from ...report import Mismatch
 
-WRONG = frozenset({"mismatch", "crash", "hang", "overrun", "mutation", "aliasing", "unwritten", "raises"})
+FAULTS = frozenset({"crash", "hang", "overrun", "mutation", "process"})
+WRONG = FAULTS | {"mismatch", "aliasing", "unwritten", "raises"}
 
 
 @dataclass(frozen=True)

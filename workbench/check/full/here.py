@@ -18,9 +18,12 @@ MOST_SIZES = 6
 
 
 def looks(
-    sample: Sample, safe: Callable[[str], list[Case]], cases: Sequence[Case]
+    sample: Sample, safe: Callable[[str], list[Case]], cases: Sequence[Case], *, strided: bool = True
 ) -> list[tuple[str, Callable[[], Row | list[Row]]]]:
-    """The rows by name, in the order of HERE; `safe` gives the inputs of a sweep that no kernel got wrong."""
+    """The rows by name, in the order of HERE; `safe` gives the inputs of a sweep that no kernel got wrong.
+
+    `strided` says whether further inputs with gaps between their elements may be handed to the kernels here.
+    """
     usual = Sample(sample.op, usual_case(cases), sample.device, sample.level)
     layouts, sizes = safe("layouts")[:OTHERS], safe("sizes")
     ranks = [x.dim() for x in tensors_in(usual.case.recipe())]
@@ -42,7 +45,7 @@ def looks(
         ("export", lambda: graphs.exported(usual, ordinary[:2])),
         ("inductor", lambda: graphs.inductor(usual)),
         ("autocast", lambda: transforms.autocast(usual)),
-        ("vmap", lambda: transforms.vmapped(usual)),
+        ("vmap", lambda: transforms.vmapped(usual, strided=strided)),
         ("CUDA graph", lambda: transforms.cuda_graph(usual)),
         ("streams", lambda: transforms.streams(usual)),
     ]

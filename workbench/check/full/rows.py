@@ -26,6 +26,7 @@ KINDS = {
     "hang": "does not end",
     "overrun": "goes out of bounds",
     "mutation": "writes to an input",
+    "process": "changes the process it runs in",
     "aliasing": "hands back memory that is not its own",
     "unwritten": "leaves elements unwritten",
     "raises": "raises what the reference does not",
@@ -38,7 +39,7 @@ NOTES = {
     "skip": "{n} not judged: {why}",
     "not run": "{n} not run: {why}",
 }
-MEMORY = ("mutation", "overrun", "aliasing", "unwritten", "crash")
+MEMORY = ("mutation", "overrun", "aliasing", "unwritten", "crash", "process")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def determinism(found: Sequence[Finding], where: str = "") -> Row:
     wrong = next((f for f in found if f.wrong), None)
     if wrong is not None:
         said = f"one of {REPEATS} runs on the same input: {wrong.detail}"
-        return Row("determinism", wrong.case.label + where, "fail", said, cure("determinism", said), wrong.mismatch)
+        about = "determinism" if wrong.status == "mismatch" else wrong.status
+        return Row("determinism", wrong.case.label + where, "fail", said, cure(about, said), wrong.mismatch)
     judged = [f for f in found if f.status == "agree"]
     if not judged:
         why = next((f.detail for f in found if f.detail), "nothing to compare with")

@@ -20,7 +20,7 @@ from .values import like
 BATCH = 3
 
 
-def vmapped(sample: Sample) -> list[Row]:
+def vmapped(sample: Sample, *, strided: bool = True) -> list[Row]:
     """`torch.vmap` over all tensors, over each alone, along the first dimension and the last, against a loop."""
     name, op = "vmap", sample.op
     if op.random:
@@ -29,7 +29,8 @@ def vmapped(sample: Sample) -> list[Row]:
     single = [a.name for a in op.schema.tensors if isinstance(named[a.name], Tensor)]
     if not single or any(isinstance(named[a.name], (list, tuple)) for a in op.schema.tensors):
         return [Row(name, sample.label, "skip", "not run: only single tensors are batched here, and it takes lists")]
-    ways: list[tuple[tuple[str, ...], int]] = [(tuple(single), 0), (tuple(single), -1)]
+    ways: list[tuple[tuple[str, ...], int]] = [(tuple(single), 0)]
+    ways += [(tuple(single), -1)] if strided else []
     if len(single) > 1:  # what is written to must be batched whenever anything is
         ways += [((n,), 0) for n in single if not set(op.schema.mutated) - {n}]
     tried: list[str] = []
