@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
+import re
 import typing
 
 from .errors import SchemaError
 
+_TYPE = re.compile(
+    r"(?:Tensor|Sym(?:Int|Float|Bool)|int|float|bool|str|complex|Scalar(?:Type)?|Device|Layout|MemoryFormat|Generator|"
+    r"__torch__\.[\w.]+)(?:\[\d*\]|\?)*"
+)
 USE = "use Tensor, int, float, bool, str, torch.dtype, torch.device, lists of these, or `| None`"
 
 
@@ -106,6 +111,12 @@ def _instead(hint: object) -> str:
 
 def _shown(hint: object) -> str:
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
+
+
+def check_type(spelled: str, op: str) -> None:
+    """SchemaError for what torch's parser takes and no op can have: a Dict, a type variable, a tuple in a tuple."""
+    if not _TYPE.fullmatch(spelled):
+        raise SchemaError(f"{op}: an op takes and gives tensors, numbers, texts and lists of these, not {spelled!r}")
 
 
 def output_types(hint: object, op: str) -> tuple[str, ...]:

@@ -69,10 +69,15 @@ def check_default(value: object, type_: str, where: str) -> None:
         )
 
 
+DTYPES = 46  # torch's numbers of dtypes are below it
+
+
 def parsed_default(argument: torch._C.Argument) -> object:
     """The default of a `torch.Argument` as Python has it; torch keeps a dtype as its number."""
     value, kind = argument.default_value, str(argument.real_type)
     if "ScalarType" in kind and isinstance(value, int):
+        if not 0 <= value < DTYPES:  # torch would look it up in a table, and crash beside it
+            raise SchemaError(f"argument {argument.name!r}: its default {value} is the number of no dtype")
         return torch.ops.aten.empty.memory_format([0], dtype=value, device="meta").dtype
     if "Device" in kind and isinstance(value, str):
         return torch.device(value)

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import torch
 
-from .annotations import output_types, refuse_optional, spell
+from .annotations import check_type, output_types, refuse_optional, spell
 from .defaults import check_default, parsed_default, spell_default
 from .errors import SchemaError
 
@@ -214,7 +214,7 @@ def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | t
     split_name(text.partition("(")[0].strip())
     try:
         parsed = torch._C.parse_schema(text)
-    except RuntimeError as error:
+    except (RuntimeError, LookupError, ValueError) as error:  # a number that no float holds is an IndexError
         raise SchemaError(f"{text!r} is not a schema: {str(error).strip().splitlines()[0]}") from None
     namespace, short = split_name(parsed.name)
     if any(r.alias_info for r in parsed.returns):
@@ -267,10 +267,12 @@ def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
     for a in arguments:
         if a.name.startswith("__"):
             raise SchemaError(f"{op}: argument {a.name!r}: names that begin with two underscores are Python's own")
-        if keyword.iskeyword(a.name):
-            raise SchemaError(f"{op}: argument {a.name!r} is a Python keyword")
+        if keyword.iskeyword(a.name) or not a.name.isascii():
+            raise SchemaError(f"{op}: argument {a.name!r} is a Python keyword, or not ASCII, which torch asks for")
         if not a.required:
             check_default(a.default, a.type, f"{op}: argument {a.name!r}")
+    for t in (*types, *(a.type for a in arguments)):
+        check_type(t, op)
     for t in types:
         refuse_optional(t, op)
     for n in (*outputs, *saves):

@@ -241,7 +241,11 @@ class _Values:
 
     def _call(self, node: Any) -> Any:
         if isinstance(node.func, ast.Attribute):
-            return getattr(self._tensor(node.func.value), node.func.attr)(*map(self.eval, node.args))
+            tensor = self._tensor(node.func.value)
+            try:
+                return getattr(tensor, node.func.attr)(*map(self.eval, node.args))
+            except IndexError:
+                raise _Refused(f"{ast.unparse(node)} is out of range, there are {tensor.dim()} dimensions") from None
         values = [self.eval(a) for a in node.args]
         try:
             return FUNCTIONS[node.func.id](*values)

@@ -70,11 +70,22 @@ def _with_grid(functions: Sequence[Function], lines: Sequence[tuple[int, str]]) 
     return [k for k in kernels if k in owners]
 
 
-def _argument(p: Parameter) -> Argument:
+def check_name(p: Parameter) -> None:
+    """SchemaError, on its line, for a parameter whose name no argument of an op can have."""
     if not p.name:
         raise SchemaError(f"the parameter '{p.spelled}' has no name, and binding is by name", line=p.line)
     if keyword.iskeyword(p.name):
         raise SchemaError(f"the parameter {p.name!r} is a Python keyword, no op could be called with it", line=p.line)
+    if not p.name.isascii() or p.name.startswith("__"):
+        raise SchemaError(
+            f"the parameter {p.name!r} becomes an argument of the op: its name has ASCII letters, and does not begin "
+            "with two underscores",
+            line=p.line,
+        )
+
+
+def _argument(p: Parameter) -> Argument:
+    check_name(p)
     if p.pointer:
         return Argument(p.name, "Tensor", mutated=not p.const)
     type_ = "bool" if p.type == "bool" else "SymInt" if is_integer(p.type) else "float" if p.type in FLOATS else ""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..build.host_types import NUMBERS, split
+from ..directives.signature import check_name
 from ..errors import SchemaError
 from ..schema import NO_DEFAULT, Argument, Schema, split_name
 from ..source import Function, Parameter
@@ -82,12 +83,13 @@ def infer(function: Function, qualname: str, declared: Sequence[str] = ()) -> Sc
     """
     namespace, name = split_name(qualname)
     void = plain(function.returns) == "void"
-    arguments = []
+    arguments: list[Argument] = []
     for p in function.parameters:
         if void and p.name in declared:
             continue
-        if not p.name:
-            raise SchemaError(f"the parameter '{p.spelled}' has no name, and binding is by name", line=p.line)
+        check_name(p)
+        if any(a.name == p.name for a in arguments):
+            raise SchemaError(f"two parameters are called {p.name!r}", line=p.line)
         if p.pointer:
             raise SchemaError(
                 f"the parameter '{p.spelled}' is a pointer, which no schema can say; take a Tensor", line=p.line
