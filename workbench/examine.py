@@ -5,6 +5,7 @@ Only native code runs in the worker. What a case should give is in `evidence`.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,14 +25,14 @@ from .report import Outcome, Trial
 from .schema import Schema
 from .steps import steps_of, with_backward
 from .tiers import Kernel
-from .trial import Job, Meta, Step, Worker, worker
+from .trial import Job, Meta, Result, Step, Worker, worker
 from .version import Version
 
 if TYPE_CHECKING:
     from .trial.gpu_client import GpuWorker
 
 LIMIT_S = 10.0
-FAULTS = {"crash": "crash", "hang": "hang", "overrun": "overrun", "mutation": "mutation", "error": "error"}
+FAULTS = ("crash", "hang", "overrun", "mutation", "process", "error")
 
 
 def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None = None) -> Trial:
@@ -64,7 +65,8 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     if remembered is not None:
         return replace(remembered, seconds=time.perf_counter() - started)
     answer = worker_of(kernel).run(_job(op, kernels, steps), limit_s)
-    tried = [(j, r, _outcome(op, *j, r, limit_s)) for j, r in zip(judged, answer.results, strict=True) if j[1]]
+    results = [placed(kernels, r) for r in answer.results]
+    tried = [(j, r, _outcome(op, *j, r, limit_s)) for j, r in zip(judged, results, strict=True) if j[1]]
     outcomes, left_out = configurations.folded(tried)
     trial = Trial(outcomes, time.perf_counter() - started, answer.printed, (*_notes(found), *left_out))
     if answer.guarded:
@@ -176,13 +178,19 @@ def _schemas(schema: Schema, kernels: Sequence[Kernel | None]) -> tuple[str, ...
 # ---------------------------------------------------------------- verdict
 
 
+def placed(kernels: Sequence[Kernel], result: Result) -> Result:
+    """A result that tells on which line of its cell the kernel died, where that can be told."""
+    where = next((w for k in kernels if (w := k.place(result.trace))), "") if result.trace else ""
+    return replace(result, detail=f"{where}: {result.detail}") if where else result
+
+
 def _outcome(op, slot: str, e: Evidence, result, limit_s: float) -> Outcome:
     case, dtype = e.case.name, e.case.dtype_name
     if not result.ok:
         detail = result.detail
         if result.status == "hang":
-            detail = f"did not end within {limit_s:g} s"
-        return Outcome(case, dtype, "skip" if result.status == "skip" else FAULTS[result.status], detail=detail)
+            detail = re.sub(r"still running after \S+ s", f"did not end within {limit_s:g} s", detail)
+        return Outcome(case, dtype, result.status, detail=detail)
     schema = op.schema
     names = (*schema.outputs, *schema.saves) if slot == "forward" else [f"grad_{a.name}" for a in schema.tensors]
     returned = _flat(names, result.outputs)
@@ -258,9 +266,9 @@ def call_in_worker(op, version: Version, args: tuple, kwargs: dict, *, limit_s: 
     answer = worker_of(kernel).run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s or LIMIT_S)
     if answer.printed:
         print(answer.printed, end="")
-    result = answer.results[0]
+    result = placed((kernel,), answer.results[0])
     if not result.ok:
-        kind = result.status if result.status in FAULTS else "crash"
+        kind = "mutation" if result.status == "process" else result.status if result.status in FAULTS else "crash"
         if result.status == "error":
             raise SchemaError(result.detail)
         raise TrialError(f"v{version.number} of {op.qualname}: {result.detail}", kind=kind, case="your call")

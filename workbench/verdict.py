@@ -15,7 +15,7 @@ from .source import LANGUAGE_DEVICES
 from .tiers import Kernel
 from .version import Version
 
-FAULTS = ("crash", "hang", "overrun", "mutation")  # what --force does not install
+FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # what --force does not install
 VERBS = {
     "mismatch": "differs",
     "error": "raises",
@@ -23,6 +23,7 @@ VERBS = {
     "hang": "hangs",
     "overrun": "goes out of bounds",
     "mutation": "writes to an input",
+    "process": "changes the process it runs in",
 }
 
 
@@ -64,7 +65,8 @@ def _differing(trial: Trial, found: Mismatch) -> str:
 
 def kind(trial: Trial) -> str:
     """The kind of a TrialError: the first fault, else a mismatch."""
-    return next((o.status for o in faults(trial)), "mismatch")
+    found = next((o.status for o in faults(trial)), "mismatch")
+    return "mutation" if found == "process" else found
 
 
 def refusal_error(told: Line) -> TrialError:

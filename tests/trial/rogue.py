@@ -18,6 +18,10 @@ class Rogue:
     names: tuple[str, ...]
     inplace: bool = False
 
+    @property
+    def code(self):
+        return (self.path,)
+
     def load(self, allocate):
         functions = ctypes.CDLL(self.path)
         library = torch.library.Library("rogue", "FRAGMENT")

@@ -96,12 +96,20 @@ def test_a_record_is_read():
     assert faults.parse(head + info + bytes(context)) == faults.Fault(SEGV, MAPERR, 0x1234, True, 0x7FFF00000000)
     context[40 + 19 * 8] = 4
     assert faults.parse(head + info + bytes(context)).write is False
+    struct.pack_into("<Q", context, 40 + 16 * 8, 0x5678)
+    whole = faults.parse(head + info + bytes(context) + b"1000-2000 r-xp 0 0:0 7 /tmp/a.so\n\0" + struct.pack("<2Q", 3, 4) + b"odd")
+    assert (whole.instruction, whole.words, whole.maps) == (0x5678, (3, 4), "1000-2000 r-xp 0 0:0 7 /tmp/a.so\n")
 
 
 def test_handlers_as_they_disassemble():
-    assert faults.handler_code("x86_64", 7).hex() == (
-        "4189f9" "4989d0" "bf07000000" "ba80000000" "b801000000" "0f05"
-        "4c89c6" "ba30010000" "b801000000" "0f05" "418db980000000" "b8e7000000" "0f05"
+    assert faults.handler_code("x86_64", 7, 0x1122334455667700).hex() == (
+        "4189f9" "4989d0" "48b80077665544332211" "b901000000" "8708" "85c9" "f390" "75fc"
+        "bf07000000" "ba80000000" "b801000000" "0f05" "4c89c6" "ba30010000" "b801000000" "0f05"
+        "48bf1077665544332211" "31f6" "b802000000" "0f05" "4189c2"
+        "4489d7" "48be4077665544332211" "ba00100000" "31c0" "0f05"
+        "bf07000000" "89c2" "85c0" "7e09" "b801000000" "0f05" "ebd6"
+        "48be0877665544332211" "ba01000000" "b801000000" "0f05"
+        "498bb0a0000000" "ba00400000" "b801000000" "0f05" "418db980000000" "b8e7000000" "0f05"
     )
     assert faults.handler_code("aarch64", 7).hex() == "e903002ae0008052021080d2080880d2010000d420010211c80b80d2010000d4"
     assert faults.handler_code("riscv64", 7) == b""

@@ -43,6 +43,7 @@ def compile(
     includes: Sequence[str] = (),
     limit_s: float = LIMIT_S,
     background: bool = False,
+    once: bool = False,
 ) -> Build:
     """Compile `text` to a shared object, unless the store has it.
 
@@ -51,8 +52,9 @@ def compile(
 
     `kind` is "body" (plain C++), "host" (with torch's stable headers, linked with libtorch_cpu) or "launcher". `flags`
     come after the default ones; `includes` are folders for `#include "..."`, the first also the compiler's working
-    folder; `file` names the lines before the first `#line`; `background` lets all other processes go first. Warnings
-    are in `.diagnostics`, the whole output in `.log`.
+    folder; `file` names the lines before the first `#line`; `background` lets all other processes go first; `once`
+    says that no edit follows, which a precompiled header would serve. Warnings are in `.diagnostics`, the whole output
+    in `.log`.
 
     Raises BuildError with the compiler's messages on the user's lines, also after `limit_s` seconds, and
     ToolchainError when there is no compiler that works. An interrupt ends the compiler.
@@ -62,7 +64,7 @@ def compile(
     header = headers.begins_with(text)
     library = stub.folder(unit.compiler) if kind == "launcher" else ""
     build = cache.build(unit.key, lambda folder: unit.make(folder, header, library, limit_s), unit.lines.labels)
-    if header and not build.cached and not headers.find(unit.compiler, kind, header, unit.flags):
+    if header and not build.cached and not once and not headers.find(unit.compiler, kind, header, unit.flags):
         headers.request(unit.compiler, kind, header, unit.flags)  # for the next edit
     return build
 

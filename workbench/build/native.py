@@ -16,6 +16,7 @@ import torch
 from ..directives import Declaration, Kind
 from ..errors import BuildError
 from . import driver, structures
+from .arithmetic import Arithmetic
 from .body import Body
 from .ctypes_cpp import CODES, DTYPE_CODES, dtype_of, name_of
 from .statements_cpp import texts
@@ -144,7 +145,8 @@ def _numbers(numbers: Sequence[int | float]) -> ctypes.Array:
 def _load(path: str) -> ctypes.CDLL:
     """A shared object, its names kept to itself. It stays in the process: compiled callers may hold its code."""
     try:
-        return ctypes.CDLL(path)
+        with Arithmetic():
+            return ctypes.CDLL(path)
     except OSError as error:
         raise BuildError(f"{path} cannot be loaded: {error}") from None
 

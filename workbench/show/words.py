@@ -23,6 +23,7 @@ VERDICTS = {
     "hang": "hangs",
     "overrun": "goes out of bounds",
     "mutation": "writes an argument it may not",
+    "process": "changes the process it runs in",
     "error": "raises",
     "skip": "skipped",
 }

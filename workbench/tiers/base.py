@@ -18,7 +18,7 @@ from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Source
 from ..trial.probe import Gradient
-from ..trial.protocol import Library
+from ..trial.protocol import Library, Trace
 
 Dtypes = Mapping[str, "torch.dtype | None"]
 
@@ -125,6 +125,10 @@ class Kernel(ABC):
         """Where its trial runs: "cpu", "cuda", or "" where this machine cannot run it."""
         return "" if self.unrunnable else self.device
 
+    def place(self, trace: Trace) -> str:
+        """The line of the cell that stands behind these addresses, `line 12`; "" where that cannot be told."""
+        return ""
+
     @property
     def interpreted(self) -> bool:
         """Is it an interpreter that runs it, in its trial at least?"""
@@ -159,6 +163,8 @@ class Kernel(ABC):
     def with_lines(self) -> Kernel:
         """The same kernel with the line of each instruction in its code, for tools that name lines."""
         return self
+
+    shaped = False  # does what it is built for follow from shapes, too, and not from dtypes alone?
 
     def turns(self, cases: Sequence[Mapping[str, object]]) -> Mapping[int, int]:
         """Which of these cases are to be tried in how many configurations, by their place; all others in one."""

@@ -25,6 +25,10 @@ class FullModule:
     path: str
     layout: bool = False
 
+    @property
+    def code(self) -> tuple[str, ...]:
+        return (self.path,)
+
     def load(self, allocate: Callable[[int], int]) -> object:
         return loaded(self.path, self.layout).register()
 

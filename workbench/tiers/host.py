@@ -7,18 +7,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from .. import directives
-from ..build import body, cpp, ctypes_cpp, host, host_types, launcher, native, process, store
+from ..build import body, cpp, ctypes_cpp, host, host_types, launcher, native, places, process, store
 from ..build.result import Build
 from ..directives import Allocate, Require, Tune
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source, directives_of
 from ..trial import Launch
-from ..trial.protocol import Library
+from ..trial.protocol import Library, Trace
 from .base import Dtypes, Kernel
 from .loaded import Loaded, Module
 
@@ -133,13 +134,17 @@ class HostKernel(Kernel):
 
     def _build_text(self) -> None:
         if self._build is None:
-            self._build = cpp.compile(
-                self.text(),
-                kind="host",
-                flags=self.declaration.flags,
-                file=self.source.file,
-                includes=[self.source.path] if self.source.path else [],
-            )
+            self._build = self._compile(self.declaration.flags)
+
+    def _compile(self, flags: Sequence[str], *, once: bool = False) -> Build:
+        file, includes = self.source.file, [self.source.path] if self.source.path else []
+        return cpp.compile(self.text(), kind="host", flags=flags, file=file, includes=includes, once=once)
+
+    def place(self, trace: Trace) -> str:
+        if self.tier != "host" or self.device != "cpu":
+            return ""
+        again = partial(self._compile, (*self.declaration.flags, *places.WITH_LINES), once=True)
+        return places.find(trace, self._built, again, self.source.file, [self.source.path])
 
     def _build_launcher(self) -> None:
         if self._launcher_build is None:

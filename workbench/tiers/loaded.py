@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..build import native
+from ..build.arithmetic import Arithmetic
 from ..errors import BuildError
 
 
@@ -19,6 +20,10 @@ class Module:
     path: str
     layout: bool = False
 
+    @property
+    def code(self) -> tuple[str, ...]:
+        return (self.path,)
+
     def load(self, allocate: Callable[[int], int]) -> object:
         return Loaded(self.path).ask_layout(self.layout).register()
 
@@ -28,7 +33,8 @@ class Loaded:
 
     def __init__(self, path: str) -> None:
         try:
-            self._library = ctypes.CDLL(path)
+            with Arithmetic():
+                self._library = ctypes.CDLL(path)
         except OSError as error:
             raise BuildError(f"the library does not load into this torch: {error}") from None
         for name in ("wb_register", "wb_unregister"):

@@ -10,16 +10,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from .. import directives
-from ..build import body, cpp, ctypes_cpp, jobs, launcher, native, process, store
+from ..build import body, cpp, ctypes_cpp, jobs, launcher, native, places, process, store
 from ..build.result import Build
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
 from ..trial import Launch
+from ..trial.protocol import Trace
 from .base import Kernel
 
 _launchers: dict[str, native.Launcher] = {}  # by path: a launcher is loaded once and lives as long as the process
@@ -68,10 +70,11 @@ class RawKernel(Kernel):
 
     def _compiled(self, dtypes: Mapping[str, torch.dtype | None], key: tuple) -> tuple[native.Instance, Build]:
         made = body.instantiate(self.source, self.declaration, dtypes)
-        build = cpp.compile(
-            made.text, kind="body", flags=self.declaration.flags, file=self.source.file, includes=self._includes
-        )
+        build = self._compile(made.text, self.declaration.flags)
         return native.Instance(key, build.path, made), build
+
+    def _compile(self, text: str, flags: Sequence[str], *, once: bool = False) -> Build:
+        return cpp.compile(text, kind="body", flags=flags, file=self.source.file, includes=self._includes, once=once)
 
     @property
     def _includes(self) -> list[str]:
@@ -159,6 +162,15 @@ class RawKernel(Kernel):
         return tuple(dict.fromkeys(found))
 
     # ------------------------------------------------------------ trial
+
+    def place(self, trace: Trace) -> str:
+        for instance, build in self._forms.values():
+            text = getattr(instance.body, "text", "")
+            if any(path == build.path for path, *_ in trace):
+                flags = (*self.declaration.flags, *places.WITH_LINES)
+                again = partial(self._compile, text, flags, once=True)
+                return places.find(trace, build, again, self.source.file, self._includes)
+        return ""
 
     def launch(self) -> Launch:
         """What the worker needs to run this kernel."""

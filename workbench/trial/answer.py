@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import explain, faults, gpu_faults
+from . import explain, faults, gpu_faults, trace
 from .guard import Block
 from .protocol import Answer, Job, Result
 from .wire import Done, Order, Reply, Stored
@@ -40,7 +40,7 @@ class _Story:
     def __init__(self, job: Job, reply: Reply, data: mmap.mmap | bytes, mark: bytes) -> None:
         self.job, self.reply, self.data = job, reply, data
         self.done: dict[int, Result] = {}
-        self.current, self.failed = -1, ""
+        self.current, self.failed, self.closing = -1, "", False
         self.blocks: list[Block] = []
         self.chosen: dict[int, list[str]] = {}
         self.marks = 0
@@ -62,23 +62,30 @@ class _Story:
             self.current = done.step
         elif kind == "failed":
             self.failed = content[0]
+        elif kind == "closing":
+            self.closing = True
 
     def break_off(self) -> None:
         """The step that was running is the one that did it."""
         number = self.current if self.current not in self.done else self.current + 1
+        found = faults.parse(self.reply.fault)
         if self.reply.hung and self.reply.compiled:
             status, detail, name = "error", f"Triton still compiles after {self.reply.seconds:.3g} s", ""
         elif self.reply.hung:
-            status, detail, name = "hang", f"still running after {self.reply.seconds:.3g} s", ""
-        elif found := faults.parse(self.reply.fault):
+            status, detail, name = "hang", explain.hung(self.reply.seconds, self.reply.state), ""
+        elif found:
             (status, detail), name = explain.fault(found, tuple(self.blocks), self.last_words), found.name
         else:
             status, detail, name = explain.ended(self.reply.exit, self.last_words)
         if number < 0:
             number, detail = 0, f"while its library was loaded: {detail}"
+        elif self.closing:
+            number, detail = len(self.job.steps) - 1, f"at the end of the process: {detail}"
         if number < len(self.job.steps):
             case, printed = self.job.steps[number].case, self._printed(number)
-            self.done[number] = Result(number, case, status, detail, name, printed=printed)
+            code = sum((getattr(library, "code", ()) for library in self.job.libraries), ())
+            where = trace.of(found, code) if found else ()
+            self.done[number] = Result(number, case, status, detail, name, printed=printed, trace=where)
 
     def results(self) -> tuple[Result, ...]:
         rest = ("error", self.failed) if self.failed else ("skip", "not reached")

@@ -1,4 +1,7 @@
-"""One call of an op in the child: its arguments, mapped into guarded memory and named as the schema names them."""
+"""One call of an op in the child: its arguments, mapped into guarded memory and named as the schema names them.
+
+And the ops themselves, defined from their schemas.
+"""
 
 from __future__ import annotations
 
@@ -93,6 +96,25 @@ class Call:
             self.trial.blocks[place] = self.trial.memory.thaw(block)
         self.mutated[name] = tensor
         return tensor
+
+
+def define(schemas: tuple[str, ...], layout: object) -> list[torch.library.Library]:
+    """Define the ops, and beside each `ns::name` the op `wb_layout::ns__name` with the same arguments and results."""
+    libraries: dict[str, torch.library.Library] = {}
+
+    def library(namespace: str) -> torch.library.Library:
+        if namespace not in libraries:
+            libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
+        return libraries[namespace]
+
+    for text in schemas:
+        namespace, _, rest = text.partition("::")
+        library(namespace).define(rest)
+        name = rest.partition("(")[0]
+        if text.partition("->")[2].strip() != "()":
+            library("wb_layout").define(f"{namespace}__{rest}")
+            library("wb_layout").impl(f"{namespace}__{name}", layout, "CompositeExplicitAutograd")
+    return list(libraries.values())
 
 
 def _tensors(values: list) -> bool:

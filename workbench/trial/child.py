@@ -23,7 +23,7 @@ from .steps import Trial
 from .wire import MemoryFile, Order, receive, unpack
 
 HIGH = 400  # our descriptors lie up here, out of the way of code that writes to any small number
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # What code under trial may allocate: far more than a case needs, and never the last that the machine has.
 MEMORY_BYTES, MEMORY_FACTOR, SPARE_BYTES = 4 << 30, 64, 256 << 20
 
@@ -58,6 +58,7 @@ def lift(fd: int) -> int:
 def _belong(owner: int) -> None:
     os.setpgid(0, 0)
     die_with(owner)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what code under trial starts stays in sight
 
 
 def die_with(owner: int) -> None:

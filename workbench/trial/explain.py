@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from . import guard
@@ -10,6 +11,7 @@ from .guard import Block
 
 FPE_INTDIV = 1
 SI_KERNEL = 0x80
+SEGV_ACCERR = 2
 NULL_BYTES = 1 << 16  # what lies this close to 0 was a null pointer with an index
 STACK_BYTES = 256 << 20  # below the end of the stack: it, and the gap that is kept free beneath
 
@@ -31,6 +33,15 @@ def fault(found: Fault, blocks: tuple[Block, ...], printed: str = "") -> tuple[s
     return "crash", f"stopped by {found.name}"
 
 
+def hung(seconds: float, state: str) -> str:
+    """One sentence for a process that was stopped at its limit; `state` as in `wire.Reply`."""
+    why = {
+        "Z": ": it ended the thread that called it (pthread_exit, pthread_cancel)",
+        "T": ": it stopped its own process (SIGSTOP)",
+    }
+    return f"still running after {seconds:.3g} s{why.get(state, '')}"
+
+
 def ended(code: int, printed: str = "") -> tuple[str, str, str]:
     """Status, sentence and signal name for a child that left without a word, from its exit code."""
     if code == -signal.SIGKILL:
@@ -45,6 +56,11 @@ def ended(code: int, printed: str = "") -> tuple[str, str, str]:
     return "crash", f"it ended the process: exit({code})", ""
 
 
+# What torch and pybind11 make of an exception that they do not know.
+FOREIGN = {
+    "Caught an unknown exception!": "it threw something that is no std::exception",
+    "error return without exception set": "it threw something that is no C++ exception",
+}
 CHANNEL_LOST = 97  # exit code of a child whose pipe is gone
 
 
@@ -59,6 +75,13 @@ def last_words(printed: str) -> str:
         if "Assertion" in line and line.endswith("failed."):
             return line
     return lines[-1] if lines else ""
+
+
+def said(error: BaseException) -> str:
+    """The message of an exception, without the C++ frames that torch appends."""
+    text = re.split(r"\nException raised from|  Available functions are \[", str(error), maxsplit=1)[0].strip()
+    text = FOREIGN.get(text, text) or type(error).__name__
+    return text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
 
 
 def damaged(block: Block, where: str, distance: int, count: int) -> str:
@@ -103,6 +126,8 @@ def _memory(found: Fault, blocks: tuple[Block, ...]) -> tuple[str, str]:
             f"stopped by {name}: it {does} through a null pointer (address {found.address:#x}); "
             "an argument that is None is null"
         )
+    if found.code == SEGV_ACCERR and found.signal == signal.SIGSEGV and found.write:
+        return "crash", f"stopped by {name}: it writes into read-only memory at {found.address:#x}"
     return "crash", f"stopped by {name}: it {does} at {found.address:#x}, which is no memory of its own"
 
 

@@ -1,8 +1,9 @@
 """Catching a deadly signal in native code: which one, at which address, a read or a write.
 
 The handler is a few machine instructions in a page of their own: write what the kernel knows to a pipe, then exit.
-It takes no lock and runs no Python, so that it works in any thread and with a broken heap. Where the machine is
-unknown, or such a page is not allowed, there is no handler, and the exit status still says the signal.
+It takes no lock and runs no Python, so that it works in any thread and with a broken heap. On x86-64 it also writes
+where what was loaded and what lies on the stack, from which `trace` tells the line. Where the machine is unknown, or
+such a page is not allowed, there is no handler, and the exit status still says the signal.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ import signal
 import struct
 from dataclasses import dataclass
 
+TIME_IS_UP = signal.SIGXCPU  # sent to a process that does not end, so that it says where it is
 DEADLY = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS)
 SIGINFO_BYTES = 128
 UCONTEXT_BYTES = 304  # x86-64: up to and with the machine context
 STACK_BYTES = 1 << 16
+DUMPED_BYTES = 1 << 14  # of the stack
 STACK_END = struct.Struct("<Q")
 _SA_SIGINFO, _SA_ONSTACK, _SA_NODEFER = 4, 0x08000000, 0x40000000
-_ERR = 40 + 19 * 8  # in an x86-64 ucontext
+_RSP, _RIP, _ERR = (40 + n * 8 for n in (15, 16, 19))  # in an x86-64 ucontext
+_FLAG, _NUL, _MAPS, _BUFFER = 0, 8, 16, 64  # in the handler's room
 
 
 @dataclass(frozen=True)
 class Fault:
     """What the kernel said of a deadly signal; `write` is None where the machine does not tell.
 
-    `stack` is the upper end of the main thread's stack.
+    `stack` is the upper end of the main thread's stack. `instruction` is where it stood, `maps` the text of
+    /proc/self/maps then, `words` what lay on the stack from its lower end on; 0 and empty where they are not known.
     """
 
     signal: int
@@ -36,6 +41,9 @@ class Fault:
     address: int
     write: bool | None = None
     stack: int = 0
+    instruction: int = 0
+    maps: str = ""
+    words: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -49,19 +57,35 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def handler_code(machine: str, fd: int) -> bytes:
-    """The handler `f(signal, siginfo*, ucontext*)` as machine code, b"" for a machine that has none here."""
+def handler_code(machine: str, fd: int, room: int = 0) -> bytes:
+    """The handler `f(signal, siginfo*, ucontext*)` as machine code, b"" for a machine that has none here.
+
+    `room` is the address of `_room()`: a flag that the first thread to come here takes, a path, and a buffer.
+    """
     if machine == "x86_64":
         syscall = b"\x0f\x05"
         write = b"\xb8\x01\0\0\0" + syscall  # eax = 1
+
+        def count(n: int) -> bytes:  # edx = n
+            return b"\xba" + struct.pack("<I", n)
+
+        def at(register: bytes, place: int) -> bytes:
+            return b"\x48" + register + struct.pack("<Q", room + place)
+
+        rax, rsi, rdi, edi = b"\xb8", b"\xbe", b"\xbf", b"\xbf" + struct.pack("<I", fd)
         return b"".join(
             (
                 b"\x41\x89\xf9",  # r9d = signal
                 b"\x49\x89\xd0",  # r8 = ucontext
-                b"\xbf" + struct.pack("<I", fd),  # edi = fd; rsi holds siginfo already
-                b"\xba" + struct.pack("<I", SIGINFO_BYTES) + write,  # edx = count
-                b"\x4c\x89\xc6",  # rsi = ucontext
-                b"\xba" + struct.pack("<I", UCONTEXT_BYTES) + write,
+                at(rax, _FLAG) + b"\xb9\x01\0\0\0\x87\x08\x85\xc9",  # ecx = 1; xchg ecx, [rax]; test ecx, ecx
+                b"\xf3\x90\x75\xfc",  # pause; jnz to it: another thread was first, and will end the process
+                edi + count(SIGINFO_BYTES) + write,  # rsi holds siginfo already
+                b"\x4c\x89\xc6" + count(UCONTEXT_BYTES) + write,  # rsi = ucontext
+                at(rdi, _MAPS) + b"\x31\xf6\xb8\x02\0\0\0" + syscall + b"\x41\x89\xc2",  # r10d = open(path, 0)
+                b"\x44\x89\xd7" + at(rsi, _BUFFER) + count(mmap.PAGESIZE) + b"\x31\xc0" + syscall,  # read(r10d, ...)
+                edi + b"\x89\xc2\x85\xc0\x7e\x09" + write + b"\xeb\xd6",  # to the end, write as many; again
+                at(rsi, _NUL) + count(1) + write,
+                b"\x49\x8b\xb0" + struct.pack("<I", _RSP) + count(DUMPED_BYTES) + write,  # rsi = [r8 + _RSP]
                 b"\x41\x8d\xb9\x80\0\0\0",  # edi = 128 + signal
                 b"\xb8\xe7\0\0\0" + syscall,  # exit_group
             )
@@ -96,7 +120,9 @@ class _Stack(ctypes.Structure):
 
 def watch(fd: int) -> object:
     """Report every deadly signal of this process to `fd`. Keep what is returned; None where there is no handler."""
-    code = handler_code(platform.machine(), fd)
+    room = ctypes.create_string_buffer(_BUFFER + mmap.PAGESIZE)
+    room[_MAPS : _MAPS + 16] = b"/proc/self/maps\0"
+    code = handler_code(platform.machine(), fd, ctypes.addressof(room))
     if not code or platform.libc_ver()[0] != "glibc":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
@@ -110,9 +136,9 @@ def watch(fd: int) -> object:
     libc.sigaltstack(ctypes.byref(_Stack(ctypes.addressof(stack), 0, STACK_BYTES)), None)
     os.write(fd, STACK_END.pack(stack_end()))
     action = _Action(address, (ctypes.c_ubyte * 128)(), _SA_SIGINFO | _SA_ONSTACK | _SA_NODEFER, None)
-    for number in DEADLY:
+    for number in (*DEADLY, TIME_IS_UP):
         libc.sigaction(int(number), ctypes.byref(action), None)
-    return page, stack
+    return page, room, stack
 
 
 def stack_end() -> int:
@@ -139,4 +165,10 @@ def parse(record: bytes) -> Fault | None:
         return Fault(number, code, address, None, stack)
     (error,) = struct.unpack_from("<Q", context, _ERR)
     write = bool(error & 2) if number == signal.SIGSEGV and code > 0 and code != 0x80 else None
-    return Fault(number, code, address, write, stack)
+    (instruction,) = struct.unpack_from("<Q", context, _RIP)
+    maps, _, words = record[SIGINFO_BYTES + UCONTEXT_BYTES :].partition(b"\0")
+    words = words[: len(words) // 8 * 8]
+    return Fault(
+        number, code, address, write, stack, instruction, maps.decode(errors="replace"),
+        struct.unpack(f"<{len(words) // 8}Q", words),
+    )  # fmt: skip

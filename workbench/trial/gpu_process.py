@@ -134,6 +134,10 @@ class Process:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
 
+    def interrupt(self) -> str:
+        """It is not asked where it is: most likely in a kernel."""
+        return ""
+
     def exit_code(self) -> int | None:
         return -signal.SIGKILL if self.killed else self.process.poll()
 

@@ -16,9 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import gpu_faults
 from .call import Call
+from .explain import said
 from .gpu_guard import Memory
 from .protocol import Job, Made, Meta
-from .steps import Trial, said
+from .steps import Trial
 from .wire import Order
 
 OWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
@@ -43,6 +44,9 @@ class GpuTrial(Trial):
         if not job.allocates or self.memory.bare:
             return nullcontext()
         return Rehoming(self.rehome, self.memory)
+
+    def keeper_of(self, job: Job) -> None:
+        return None  # CUDA starts threads and more
 
     def take(self, number: int, step: Any) -> None:
         self.rehomed = self.taken = 0

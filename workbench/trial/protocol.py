@@ -61,10 +61,15 @@ class Given:
     name: str
 
 
+# Places in the user's code, the innermost first: path of a shared object, address in it, did it call on from there?
+Trace = tuple[tuple[str, int, bool], ...]
+
+
 class Library(Protocol):
     """Anything that can put kernels behind op names in the child. What `load` returns is kept alive.
 
-    One whose code makes no tensors but through `allocate` says so by an attribute `allocates` that is false.
+    One whose code makes no tensors but through `allocate` says so by an attribute `allocates` that is false. `code`
+    are the paths of the shared objects that hold the user's own code, where there are such.
     """
 
     def load(self, allocate: Callable[[int], int]) -> object: ...
@@ -83,6 +88,10 @@ class Launch:
     @property
     def allocates(self) -> bool:
         return self.handles > 0  # the launcher makes tensors through `allocate`; a function on tensors may make more
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        return tuple(i.library for i in self.instances)
 
     def load(self, allocate: Callable[[int], int]) -> object:
         from ..build import native
@@ -139,11 +148,12 @@ class Job:
 class Result:
     """How one step went.
 
-    `status` is one of ok, crash, hang, overrun, mutation, error, skip (not reached); `detail` is one sentence.
+    `status` is one of ok, crash, hang, overrun, mutation, process (it changed the process that ran it), error, skip
+    (not reached); `detail` is one sentence.
     `outputs` are what the op returned, tensors with the strides they had; `mutated` the arguments that the schema
     lets the op change, as they were after it; `unwritten` counts, for each output, the elements that nothing wrote;
     `aliases` names, for each output, the argument whose memory it shares ("" for none). `chosen` are the
-    configurations that autotuned kernels ran in.
+    configurations that autotuned kernels ran in. `trace` is where in the user's code it died or was stopped.
     """
 
     step: int
@@ -158,6 +168,7 @@ class Result:
     printed: str = ""
     seconds: float = 0.0
     chosen: tuple[str, ...] = ()
+    trace: Trace = ()
 
     @property
     def ok(self) -> bool:

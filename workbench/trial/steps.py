@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
-import re
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -15,9 +14,10 @@ from typing import Any
 import torch
 
 from ..build import triton_tune
-from . import explain, guard
+from ..build.arithmetic import Arithmetic
+from . import ambient, explain, guard
 from .allocator import Allocator
-from .call import Call, Skip
+from .call import Call, Skip, define
 from .protocol import Given, Job, Meta, Step
 from .wire import COMPILED, COMPILES, FRAME, Done, Order, Stored, unpack
 
@@ -37,6 +37,7 @@ class Trial:
         self.made: dict[tuple[int, int], object] = {}
         self.position = 0  # end of the result file
         self.broken = False  # nothing can run here any more
+        self.keeper: ambient.Keeper | None = None  # of what else the process is beside its memory
         self.job = Job(())
         self.step = Step("")
         self.chosen: set[str] = set()  # the configurations of autotuned kernels in this step
@@ -65,17 +66,29 @@ class Trial:
         self.tell("began")
         try:
             self.job = job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
-            self.keep.append(_define(job.schemas, self.expected))
+            self.keep.append(define(job.schemas, self.expected))
+            self.keeper = self.keeper_of(job)
             for library in job.libraries:
                 self.keep.append(library.load(self.allocate))
+            if job.steps and self.keeper and (spoilt := self.keeper.changes()):
+                self.tell("done", Done(0, "process", f"while its library was loaded: {spoilt}"))
+                return
             self.guarding = self.guard_own(job)
         except BaseException as error:
-            self.tell("failed", said(error))
+            self.tell("failed", explain.said(error))
             return
         for number, step in enumerate(job.steps):
             self.take(number, step)
             if self.broken:
                 return
+        if self.keeper:
+            self.tell("closing")
+            self.keeper.close()
+
+    def keeper_of(self, job: Job) -> ambient.Keeper | None:
+        """Where all code is native: what Python imports may change more, and by right."""
+        code = [getattr(library, "code", ()) for library in job.libraries]
+        return ambient.Keeper(sum(code, ())) if code and all(code) else None
 
     def guard_own(self, job: Job) -> AbstractContextManager:
         """What guards the memory that the code under trial allocates by itself."""
@@ -83,11 +96,16 @@ class Trial:
 
     def invoke(self, call: Call) -> object:
         """The call itself, and all the work that it began."""
-        return call.op(*call.args, **call.keywords)
+        pid = os.getpid()
+        try:
+            return call.op(*call.args, **call.keywords)
+        finally:
+            if os.getpid() != pid:
+                os._exit(0)  # a copy that the code made by fork(): only one of us is to answer
 
     def raised(self, error: BaseException) -> tuple[str, str]:
         """Status and sentence of a step that raised."""
-        return "error", said(error)
+        return "error", explain.said(error)
 
     def take(self, number: int, step: Step) -> None:
         started = time.perf_counter()
@@ -99,7 +117,7 @@ class Trial:
             self.tell("begin", number, tuple(self.blocks))
             torch.set_num_threads(self.order.threads)
             started = time.perf_counter()
-            with self.guarding:
+            with Arithmetic() as numbers, self.guarding:
                 returned = self.invoke(call)
             seconds = time.perf_counter() - started
             torch.set_num_threads(1)  # our own looks are short: on busy cores, threads waiting for threads cost more
@@ -107,7 +125,11 @@ class Trial:
             self.made.update({(number, i): value for i, value in enumerate(outputs)})
             self.name_results(outputs)
             status, detail = self.inspect(call, outputs)
-            done = Done(number, status, detail, seconds=seconds, **self.collect(call, outputs))
+            ends = number in (0, len(self.job.steps) - 1)
+            if status == "ok" and self.keeper and (spoilt := self.keeper.changes(numbers.changed, whole=ends)):
+                self.broken, done = True, Done(number, "process", spoilt, seconds=seconds)
+            else:
+                done = Done(number, status, detail, seconds=seconds, **self.collect(call, outputs))
         except Skip as reason:
             done = Done(number, "skip", str(reason))
         except BaseException as error:
@@ -242,25 +264,6 @@ class Trial:
         return block.tensors[0][0] if block is not None and block.argument else ""
 
 
-def _define(schemas: tuple[str, ...], layout: object) -> list[torch.library.Library]:
-    """Define the ops, and beside each `ns::name` the op `wb_layout::ns__name` with the same arguments and results."""
-    libraries: dict[str, torch.library.Library] = {}
-
-    def library(namespace: str) -> torch.library.Library:
-        if namespace not in libraries:
-            libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
-        return libraries[namespace]
-
-    for text in schemas:
-        namespace, _, rest = text.partition("::")
-        library(namespace).define(rest)
-        name = rest.partition("(")[0]
-        if text.partition("->")[2].strip() != "()":
-            library("wb_layout").define(f"{namespace}__{rest}")
-            library("wb_layout").impl(f"{namespace}__{name}", layout, "CompositeExplicitAutograd")
-    return list(libraries.values())
-
-
 def _bytes(meta: Meta) -> int:
     return meta.numel * meta.dtype.itemsize
 
@@ -269,13 +272,6 @@ def _as_tuple(returned: object) -> tuple:
     if returned is None:
         return ()
     return tuple(returned) if isinstance(returned, tuple) else (returned,)
-
-
-def said(error: BaseException) -> str:
-    """The message of an exception, without the C++ frames that torch appends."""
-    text = re.split(r"\nException raised from|  Available functions are \[", str(error), maxsplit=1)[0].strip()
-    text = text or type(error).__name__
-    return text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
 
 
 def _flush() -> None:

@@ -12,6 +12,7 @@ from .wire import COMPILED, COMPILES, FRAME, Reply
 
 PRINTED_BYTES = 64 << 10  # what is kept of a process's output: its beginning,
 LAST_BYTES = 4 << 10  # and its end, where a dying program says why
+LAST_WORDS_S = 0.3  # for a process that ran out of time to say where it is
 PATIENCE_S = 5.0  # between looks, once there is no time limit left to look at
 COMPILING_S = 600.0  # the most that a job may spend on compiling, which is no time of its own
 CHUNK = 1 << 16
@@ -25,6 +26,9 @@ class Watched(Protocol):
     record: int  # what `faults` writes of a deadly signal
 
     def kill(self) -> None: ...
+
+    def interrupt(self) -> str:
+        """Have it say where it is, and end; the state that it was in, as /proc has it: "R". "" where it cannot."""
 
     def exit_code(self) -> int | None:
         """As os.waitstatus_to_exitcode says it; None while it lives."""
@@ -61,7 +65,7 @@ class Watch:
         The time in which it says that it compiles does not count.
         """
         started = time.monotonic()
-        hung, code = False, None
+        hung, code, state = False, None, ""
         look = selectors.PollSelector()  # other than select.select it takes descriptors above 1023
         sources = (self.process.frames, self.process.output, self.process.record, self.wakeup)
         for source in [*sources, *([self.control.fileno()] if self.control else [])]:
@@ -69,9 +73,13 @@ class Watch:
         while code is None:
             left = started + limit_s + self.compiling_s() - time.monotonic()
             if left <= 0 and not hung:
-                hung = True
+                hung, state = True, self.process.interrupt()
+            if hung and (left <= -LAST_WORDS_S or not state):
                 self.process.kill()
-            ready = [key.fileobj for key, _ in look.select(PATIENCE_S if hung else max(left, 0.02))]
+                left = PATIENCE_S
+            elif hung:
+                left += LAST_WORDS_S
+            ready = [key.fileobj for key, _ in look.select(max(left, 0.02))]
             if self.control and self.control.fileno() in ready:  # the notebook is gone, or stopped waiting
                 self.process.kill()
                 os._exit(0)
@@ -88,6 +96,7 @@ class Watch:
             last_printed=self.last_printed,
             printed_bytes=self.printed_bytes,
             seconds=time.monotonic() - started,
+            state=state,
             compiled=bool(self.compiles_since),
         )
 

@@ -105,6 +105,7 @@ class Reply:
     last_printed: bytes
     printed_bytes: int
     seconds: float
+    state: str = ""  # of one that hung, as /proc has it: "Z" where its main thread was gone
     compiled: bool = False  # at its end it was still compiling
 
 
