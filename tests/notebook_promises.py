@@ -1,0 +1,114 @@
+"""What the texts of 02_cuda and 03_triton promise, with a GPU and without."""
+
+from __future__ import annotations
+
+import re
+
+from tests.notebook_steps import Steps
+
+UNRUN = r"compiled for sm_\w+, not run: no GPU here"
+AGREE = r"2 cases x 2 dtypes agree, closest: .* of allowed"
+TIME = r"[\d.]+ (?:us|ms|s)(?:, cached)?"
+ROUGH = r"[\d.]+ (?:us|ms|s) on \w+(?:, v\d+ [\d.]+(?: (?:us|ms|s))?)? \(rough\)"
+
+
+def line(said: str, head: str, judged: str, resources: str, *, timed: bool) -> None:
+    """One cell's line: `rmsnorm cuda v2 | 20 ms | ... | 38 regs, no spills | 41 us on llama (rough)`."""
+    wanted = rf"{re.escape(head)} \| {TIME} \| {judged} \| {resources}" + (rf" \| {ROUGH}" if timed else "")
+    assert re.match(rf"{wanted}(?:\n  note: .*)*$", said), said
+
+
+def cuda(steps: Steps, gpu: bool) -> None:
+    """Each step of 02_cuda."""
+    judged = AGREE if gpu else UNRUN
+    assert steps.text("CUDA cells") == ("'cuda'" if gpu else "'cpu'")
+    line(steps.text("A kernel"), "rmsnorm cuda v1", judged, r"\d+ regs, no spills", timed=gpu)
+    edit = steps.text("An edit: more threads, and shared memory")
+    line(edit, "rmsnorm cuda v2", judged, r"\d+ regs, no spills, 32 bytes shared", timed=gpu)
+
+    said = steps.error("A mistake in a directive")["evalue"]
+    assert re.fullmatch(r"cell \[5\], line 7: nothing is called 'row'; did you mean 'rows'\?\nrmsnorm forward still runs v2", said)
+    said = steps.text("A mistake in CUDA")
+    assert re.match(r'rmsnorm cuda v3 not installed \| .* \| line 12: identifier "__syncthread" is undefined; still v2\n    __syncthread\(\);\n    \^', said)
+    said = steps.text("A block that no GPU takes")
+    assert re.match(r"rmsnorm cuda v3 not installed \| .* \| raises on 24x96 float32: .*the block is 2048, a block has at most 1024 threads \(line 8\); still v2\n", said)
+    assert steps.error("A block that no GPU takes")["ename"] == "TrialError"
+
+    said = steps.text("A wrong answer")
+    assert steps.raised("A wrong answer") == gpu
+    if gpu:
+        assert re.match(r"rmsnorm cuda v4 not installed \| .* \| differs on 24x96 float32: 24 of 2,304 elements never written; still v2\n", said)
+        assert "y, 24 x 96: in the last column" in said
+    else:
+        line(said, "rmsnorm cuda v4", UNRUN, r"\d+ regs, no spills", timed=False)
+    assert re.search(rf"forward cuda +v2 raw CUDA +{'4 of 4' if gpu else UNRUN}", steps.text("Back to the good one"))
+
+    line(steps.text("The backward"), "rmsnorm.backward cuda v5", judged, r"\d+ regs, no spills, 32 bytes shared", timed=False)
+    assert steps.text("Called") == "[True, True]"
+    _inspected(steps)
+    line(steps.text("Its cell"), "saxpy cuda host v1", "2 cases agree.*" if gpu else UNRUN, r"\d+ regs, no spills", timed=False)
+    said = steps.text("Check")
+    assert re.match(r"lab::rmsnorm quick check \| \d+ pass(?:, \d+ not run)? \| ", said)
+    assert gpu or re.search(rf"skip  agreement +forward cuda v2 +{UNRUN}\n  skip  agreement +backward cuda v5 +{UNRUN}", said)
+    said = steps.text("The card")
+    for row in ("forward cuda +v2", "backward cuda +v5"):
+        assert re.search(rf"{row} raw CUDA +{'4 of 4' if gpu else UNRUN} .*\d+ regs, no spills, 32 bytes shared", said), said
+
+
+def _inspected(steps: Steps) -> None:
+    """Of the version that was put back; its numbers are the same on both machines."""
+    said = steps.text("What the compiler made of it")
+    assert re.match(r"lab::rmsnorm v2 forward cuda \| raw CUDA, float32 \| sm_\w+, NVRTC [\d.]+ \| ", said)
+    assert re.search(r"rmsnorm<float, float, 256> +\d+ +none +none +32 bytes +256 +\d+ %", said)
+    assert re.search(r"sass: .* 5 shuffles, 1 barrier", " ".join(said.split()))
+    shown = steps.html("What the compiler made of it")
+    assert 'type="radio"' in shown
+    assert "LDG.E" in shown
+    assert re.search(r"@!?P\d +STG\.E", steps.printed("The instructions of one line"))
+    said = steps.text("Two versions side by side")
+    assert said.startswith("lab::rmsnorm forward | v2 beside v1 | raw CUDA\n")
+    assert re.search(r"\n  block +256 +32\n", said)
+    assert re.search(r"\n  barriers +1 +0\n", said)
+
+
+def triton(steps: Steps, gpu: bool) -> None:
+    """Each step of 03_triton."""
+    resources = r"\d+ regs, no spills.*" if gpu else r"interpreted \| compiled for sm_\w+: \d+ regs, no spills.*"
+    assert steps.text("Triton cells") == ("'cuda'" if gpu else "'cpu'")
+    line(steps.text("A kernel"), "swiglu triton v1", AGREE, resources, timed=gpu)
+
+    said = steps.text("A helper edited, badly")
+    assert re.match(r"swiglu triton v2 not installed \| .* \| differs on 24x96 float32: 2,\d+ of 2,304 elements differ; still v1\n", said)
+    assert "x[" in said and "gate[" in said, "the inputs of the worst elements"
+    said = steps.error("A number that is no constexpr")["evalue"]
+    assert said.startswith("cell [5], line 6: kernel uses BLOCK, a plain int of the cell: ")
+    assert "write 'BLOCK = tl.constexpr(256)'" in said
+    said = steps.error("A name that is only in the notebook")["evalue"]
+    assert said.startswith("cell [6], line 10: device is not defined in this cell")
+    assert f"write 'device = \"{'cuda' if gpu else 'cpu'}\"' in it" in said
+
+    both = steps.texts("Autotuned, with its backward")
+    forward, _, backward = both.partition("\nswiglu.backward")
+    line(forward, "swiglu triton v3", AGREE, resources, timed=gpu)
+    line(f"swiglu.backward{backward}", "swiglu.backward triton v4", AGREE, resources, timed=False)
+    assert steps.text("Called and differentiated") == "[True, True]"
+
+    said = steps.printed("Look inside: `--interpret`")
+    assert len(re.findall(r"^largest gate: \[\d\.\d+\]$", said, re.MULTILINE)) >= 2
+    assert re.match(r"swiglu triton v5 \| .* \| 1 case x 2 dtypes agree, .* \| interpreted", steps.text("Look inside: `--interpret`"))
+    where = r"4 of 4 .*regs" if gpu else r"4 of 4 +interpreted \| compiled for"
+    assert re.search(rf"forward cuda +v3 Triton +{where}", steps.text("Back to the autotuned one"))
+    said = steps.text("What the compiler made of it")
+    assert re.match(r"lab::swiglu v3 forward cuda \| Triton, float32 \| sm_\w+, Triton [\d.]+", said)
+    assert all(f"{stage} (" in " ".join(said.split()) for stage in ("ttir", "ttgir", "llir", "ptx", "sass"))
+    assert re.search(r"BLOCK=\d+, num_warps=\d", " ".join(said.split()))
+    shown = steps.html("What the compiler made of it")
+    assert 'type="radio"' in shown, "lines of the source can be chosen"
+    assert "LDG.E" in shown
+    said = steps.text("A launcher in an ordinary cell")
+    assert re.search(rf"forward cuda +v1 Python +{'1 of 1' if gpu else 'not run: no GPU here'}", said)
+    assert re.match(r"lab::swiglu quick check \| \d+ pass(?:, \d+ not run)? \| ", steps.text("Check"))
+    said = steps.text("The card")
+    assert re.search(r"forward cuda +v3 Triton +4 of 4", said)
+    assert re.search(r"backward cuda +v4 Triton +4 of 4", said)
+    assert re.search(r"backward cpu +v4 interpreted Triton +4 of 4", said) or gpu
