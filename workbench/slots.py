@@ -16,7 +16,7 @@ import torch
 from . import examine, pullback, verdict
 from .case import Case
 from .errors import SchemaError, TrialError, WorkbenchError
-from .evidence import learn_layout
+from .evidence import evidences, learn_layout
 from .reference import flat
 from .schema import Schema
 from .tiers import Kernel
@@ -129,11 +129,14 @@ def _arrived(op, version: Version, dtypes: dict) -> str | None:
     kernel: Kernel = version.kernel
     untried, forced = not version.tried.outcomes, not version.tried.ok
     try:
+        cases = [] if untried else [_in_dtypes(op, c, dtypes) for c in _one_dtype(op.case_list())]
+        if kernel.shaped:
+            for e in evidences(op, kernel, cases):
+                examine.dtypes_for(op, kernel, e)
         (no_form,) = kernel.build([dtypes])
         if no_form is not None:
             raise no_form
-        cases = [_in_dtypes(op, c, dtypes) for c in _one_dtype(op.case_list())]
-        trial = examine.examine(op, kernel, [] if untried else cases)
+        trial = examine.examine(op, kernel, cases)
         refusal = verdict.refusal(trial)
         if refusal and (verdict.faults(trial) or not forced):
             kernel.forget(dtypes)

@@ -53,6 +53,16 @@ def test_launches_are_seen_and_nothing_runs():
     assert form.kernel.__name__ == "kernel" and (form.given["EVEN"], form.given["n"]) == (False, 100)
 
 
+def test_fakes_may_be_on_a_gpu_that_is_not_here():
+    text = CELL.replace("    out =", "    assert x.is_cuda\n    out =")
+    x = torch.randn(9, 4).t()[1:]
+    [seen] = triton_launches.launches(load(text), "double", {"x": x}, device="cuda:0")
+    given, out = seen.args[:2]
+    assert (given.device.type, given.stride(), given.storage_offset(), out.is_cuda) == ("cuda", (1, 4), 1, True)
+    with pytest.raises(AssertionError):
+        triton_launches.launches(load(text), "double", {"x": x})
+
+
 def test_each_specialisation_is_compiled_once():
     x = torch.randn(100)
     found = compiled(CELL, x, x * 2, torch.randn(128), x.bfloat16())

@@ -36,19 +36,19 @@ class Form:
     tuned: frozenset[str] = frozenset()
 
 
-def launches(module: Any, function: str, arguments: Mapping[str, object]) -> list[Seen]:
+def launches(module: Any, function: str, arguments: Mapping[str, object], *, device: str = "") -> list[Seen]:
     """The launches that a function of the module makes when it is called with these arguments, by name.
 
     >>> launches(module, "rmsnorm", {"x": torch.randn(4, 128), "w": torch.randn(128)})[0].keywords
     {'BLOCK': 128}
 
-    Nothing is launched: tensors are fakes. What the function raises on them is raised.
+    Nothing is launched: tensors are fakes, on `device` where one is named. What the function raises is raised.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     found: list[Seen] = []
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        fakes = {n: _faked(mode, v) for n, v in arguments.items()}
+        fakes = {n: _faked(mode, v, device) for n, v in arguments.items()}
         getattr(rebound(module, lambda kernel: _Recorder(kernel, found)), function)(**fakes)
     return found
 
@@ -75,10 +75,22 @@ def without_kernels(module: Any, function: str) -> Callable:
     return getattr(rebound(module, _Recorder), function)
 
 
-def _faked(mode: Any, value: Any) -> Any:
+def _faked(mode: Any, value: Any, device: str) -> Any:
     if isinstance(value, torch.Tensor):
-        return mode.from_tensor(value)
-    return [_faked(mode, v) for v in value] if isinstance(value, (list, tuple)) else value
+        return _elsewhere(mode, value, device) if device else mode.from_tensor(value)
+    return [_faked(mode, v, device) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _elsewhere(mode: Any, t: torch.Tensor, device: str) -> torch.Tensor:
+    """A fake of it on a device that this process need not have touched."""
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
+    with _disable_current_modes():
+        room = torch.empty(int(t.storage_offset()) + last + 1, dtype=t.dtype, device="meta")
+        meta = room.as_strided(t.shape, t.stride(), t.storage_offset())
+    return FakeTensor(mode, meta, torch.device(device))
 
 
 def forms(seen: Seen, *, in_turn: bool = False) -> list[Form]:

@@ -166,6 +166,8 @@ class Kernel(ABC):
 
     shaped = False  # does what it is built for follow from shapes, too, and not from dtypes alone?
 
+    shaped = False  # does what it is built for follow from shapes, too, and not from dtypes alone?
+
     def turns(self, cases: Sequence[Mapping[str, object]]) -> Mapping[int, int]:
         """Which of these cases are to be tried in how many configurations, by their place; all others in one."""
         return {}

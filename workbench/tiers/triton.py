@@ -17,13 +17,14 @@ import torch
 from .. import directives, gpu
 from ..build import store, triton_beside, triton_call, triton_text, triton_variants
 from ..build.resources import Resources
-from ..errors import Diagnostic, SchemaError, ToolchainError, WorkbenchError
+from ..errors import Diagnostic, SchemaError, ToolchainError
 from ..schema import Schema
 from ..source import Source, code
 from ..trial import triton_library, worker
 from ..trial.triton_library import TritonLibrary, kernel, laying_out, runnable
 from . import triton_run
 from .base import Dtypes, Kernel
+from .triton_forms import Forms
 
 
 class TritonKernel(Kernel):
@@ -36,6 +37,7 @@ class TritonKernel(Kernel):
     """
 
     tier = "triton"
+    shaped = True
 
     def __init__(
         self, source: Source, schema: Schema, slot: str, *, function: str = "", device: str = "cuda", here: bool = False
@@ -51,10 +53,7 @@ class TritonKernel(Kernel):
         self.plan = self._plan()
         self.forward: Kernel | None = None  # of a backward: whose saved tensors it takes
         self.registration: Any = None  # the op's
-        self.note = ""  # why its kernels could not be compiled before they are launched
-        self._met: dict[tuple, dict[str, Any]] = {}
-        self._launches: dict[tuple, list[Any]] = {}  # by what `_met` is
-        self._compiled: dict[str, Any] = {}
+        self.specialised = Forms(source, self.plan, self._with_saved)
         self._tried: set[tuple] = set()
         self._on_miss: Callable[[dict], str | None] = lambda dtypes: None
         self._traced: triton_run.Traced | None = None
@@ -88,12 +87,10 @@ class TritonKernel(Kernel):
     def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
         """The dtypes of a call's tensor arguments, by name; of a list that of its first tensor.
 
-        What the kernels are specialised for depends on shapes too, so these are remembered for `build`.
+        What the kernels are specialised for depends on shapes too, so the arguments are remembered for `build`.
         """
-        found = triton_call.dtypes(self.declaration.arguments, arguments)
-        if len(self._met) < 64:
-            self._met.setdefault(_metadata(arguments), dict(arguments))
-        return found
+        self.specialised.meet(arguments)
+        return triton_call.dtypes(self.declaration.arguments, arguments)
 
     def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
         return {**dict.fromkeys(self.schema.saves), **dtypes}
@@ -119,52 +116,19 @@ class TritonKernel(Kernel):
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
         """Load the cell and compile what the cases seen so far launch."""
-        from ..build import triton_compile, triton_kernels, triton_module
+        from ..build import triton_kernels, triton_module
 
         if self.trial_device == "cpu":
             worker().preload(triton_library.__name__)
         module = triton_module.load(self.source)
         triton_kernels.check_constants(module, triton_module.label)
         if self.device == "cuda":
-            met = list(self._met.values())
-            every = self.turns(met)
-            seen = [replace(s, every=i in every) for i, values in enumerate(met) for s in self._seen(values)]
-            exact = not self.interpreted  # where it runs, every form that the trial will launch
-            self._compiled |= triton_compile.compile(module, seen, gpu.target(), self._compiled, exact=exact)
+            self.specialised.build(module, interpreted=self.interpreted)
         self._tried |= {tuple(c.values()) for c in combinations}
         return [None] * len(combinations)
 
-    def _seen(self, values: Mapping[str, Any]) -> list[Any]:
-        """What it launches for such arguments; nothing where that is known only when it runs."""
-        from ..build import triton_launches, triton_module
-
-        known = _metadata(values)
-        if known not in self._launches:
-            try:
-                given = self._with_saved(values)
-                taken = {n: given[n] for n in self.plan.takes}
-                module = triton_module.load(self.source)
-                self._launches[known] = triton_launches.launches(module, self.plan.function, taken)
-            except WorkbenchError:
-                raise
-            except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
-                self.note = f"its launches are not known before it runs ({type(error).__name__})"
-                self._launches[known] = []
-        return self._launches[known]
-
     def turns(self, cases: Sequence[Mapping[str, object]]) -> Mapping[int, int]:
-        """Of the cases in the same dtypes the smallest one goes through all configurations of autotuned kernels."""
-        from ..build import triton_launches
-
-        smallest: dict[tuple, tuple[int, int]] = {}
-        for i, values in enumerate(cases):
-            dtypes = tuple(triton_call.dtypes(self.declaration.arguments, values).values())
-            size = triton_call.size(values)
-            if size and (dtypes not in smallest or size < smallest[dtypes][0]):
-                smallest[dtypes] = size, i
-        chosen = [i for _, i in smallest.values()]
-        found = {i: triton_launches.choices(self._seen(cases[i]), interpreted=self.interpreted) for i in chosen}
-        return {i: count for i, count in found.items() if count > 1}
+        return self.specialised.turns(cases, interpreted=self.interpreted)
 
     def _with_saved(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a backward with fakes of what its forward saves."""
@@ -176,15 +140,20 @@ class TritonKernel(Kernel):
 
     def compiled(self) -> list[Any]:
         """Each specialisation that was compiled: `build.triton_compile.Compiled`s (name, asm, resources, signature)."""
-        return list(self._compiled.values())
+        return list(self.specialised.compiled.values())
+
+    @property
+    def note(self) -> str:
+        """Why its kernels could not be compiled before they are launched."""
+        return self.specialised.note
 
     @property
     def resources(self) -> tuple[Resources, ...]:
-        return tuple(c.resources for c in self._compiled.values())
+        return tuple(c.resources for c in self.specialised.compiled.values())
 
     @property
     def cached(self) -> bool:
-        return bool(self._compiled) and all(c.cached for c in self._compiled.values())
+        return bool(self.specialised.compiled) and all(c.cached for c in self.specialised.compiled.values())
 
     @property
     def digest(self) -> str:
@@ -202,7 +171,7 @@ class TritonKernel(Kernel):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return triton_variants.flood(self._compiled.values(), self.source.file)
+        return triton_variants.flood(self.specialised.compiled.values(), self.source.file)
 
     @property
     def unrunnable(self) -> str:
@@ -219,7 +188,7 @@ class TritonKernel(Kernel):
 
     @property
     def compiled_for(self) -> str:
-        return gpu.target().arch if self._compiled else ""
+        return gpu.target().arch if self.specialised.compiled else ""
 
     @property
     def stand_in(self) -> TritonKernel | None:
@@ -303,17 +272,6 @@ class TritonKernel(Kernel):
         for name in self._names():
             self.registration.inlined.drop(name, self.device)
             self.registration.clear_kernel(name.partition("::")[2], self.device)
-
-
-def _metadata(values: Mapping[str, Any]) -> tuple:
-    """Equal for calls that launch the same."""
-
-    def one(value: Any) -> Hashable:
-        if isinstance(value, torch.Tensor):
-            return (tuple(value.shape), value.stride(), value.dtype, value.storage_offset())
-        return tuple(map(one, value)) if isinstance(value, (list, tuple)) else repr(value)
-
-    return tuple((n, one(v)) for n, v in values.items())
 
 
 def _require_triton() -> None:

@@ -1,0 +1,101 @@
+"""What a Triton launcher launches on the cases that it has met, and what is compiled of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from .. import gpu
+from ..build import triton_call
+from ..build.triton_call import Plan
+from ..errors import WorkbenchError
+from ..source import Source
+
+MOST_MET = 64
+
+
+class Forms:
+    """The compiled forms of one launcher, and the arguments that asked for them.
+
+    `complete` adds what a backward takes beside its own arguments: fakes of what the forward saves.
+    """
+
+    def __init__(self, source: Source, plan: Plan, complete: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        self.source, self.plan, self.complete = source, plan, complete
+        self.compiled: dict[str, Any] = {}
+        self.note = ""  # why its kernels could not be compiled before they are launched
+        self._met: dict[tuple, dict[str, Any]] = {}
+        self._launches: dict[tuple, list[Any]] = {}
+
+    def meet(self, arguments: Mapping[str, Any]) -> None:
+        """What the kernels are specialised for depends on shapes too, so these are remembered for `build`."""
+        if len(self._met) < MOST_MET:
+            self._met.setdefault(_metadata(arguments), dict(arguments))
+
+    def build(self, module: Any, *, interpreted: bool) -> None:
+        """Compile what the arguments met so far launch: where it runs, every form that its trial will launch."""
+        from ..build import triton_compile
+
+        met = list(self._met.values())
+        every = self.turns(met, interpreted=interpreted)
+        seen = [
+            replace(s, every=i in every)
+            for i, values in enumerate(met)
+            for s in self._seen(values, interpreted=interpreted)
+        ]
+        self.compiled |= triton_compile.compile(module, seen, gpu.target(), self.compiled, exact=not interpreted)
+
+    def turns(self, cases: Sequence[Mapping[str, Any]], *, interpreted: bool) -> Mapping[int, int]:
+        """Of the cases in the same dtypes the smallest one goes through all configurations of autotuned kernels."""
+        from ..build import triton_launches
+
+        smallest: dict[tuple, tuple[int, int]] = {}
+        for i, values in enumerate(cases):
+            dtypes = tuple(triton_call.dtypes(self.plan.arguments, values).values())
+            size = triton_call.size(values)
+            if size and (dtypes not in smallest or size < smallest[dtypes][0]):
+                smallest[dtypes] = size, i
+        seen = {i: self._seen(cases[i], interpreted=interpreted) for _, i in smallest.values()}
+        found = {i: triton_launches.choices(launches, interpreted=interpreted) for i, launches in seen.items()}
+        return {i: count for i, count in found.items() if count > 1}
+
+    def _seen(self, values: Mapping[str, Any], *, interpreted: bool) -> list[Any]:
+        """What it launches for such arguments; nothing where that is known only when it runs."""
+        known = _metadata(values)
+        if known not in self._launches:
+            try:
+                self._launches[known] = self._launched(values, insists=not interpreted)
+            except WorkbenchError:
+                raise
+            except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
+                self.note = f"its launches are not known before it runs ({type(error).__name__})"
+                self._launches[known] = []
+        return self._launches[known]
+
+    def _launched(self, values: Mapping[str, Any], *, insists: bool) -> list[Any]:
+        from ..build import triton_launches, triton_module
+
+        given = self.complete(values)
+        taken = {n: given[n] for n in self.plan.takes}
+        look = partial(triton_launches.launches, triton_module.load(self.source), self.plan.function, taken)
+        try:
+            return look(device="cuda:0") if insists else look()  # launchers may insist on the device
+        except Exception:
+            if not insists:
+                raise
+            return look()
+
+
+def _metadata(values: Mapping[str, Any]) -> tuple:
+    """Equal for calls that launch the same."""
+
+    def one(value: Any) -> Hashable:
+        if isinstance(value, torch.Tensor):
+            return (tuple(value.shape), value.stride(), value.dtype, value.storage_offset())
+        return tuple(map(one, value)) if isinstance(value, (list, tuple)) else repr(value)
+
+    return tuple((n, one(v)) for n, v in values.items())
