@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+import types
 import weakref
 from collections.abc import Callable
 
@@ -16,6 +17,8 @@ import torch
 
 from .reference import Definition
 
+DEEP = 4  # helper functions of helper functions that are followed
+MOST = 1 << 16  # numbers of a tensor that a reference holds on to
 _digests: dict[str, str] = {}
 
 
@@ -72,23 +75,49 @@ def _digest(definition: Definition) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _function_digest(function: Callable | None) -> str:
-    """A function's text, and the plain values that it closes over."""
+def _function_digest(function: Callable | None, depth: int = DEEP) -> str:
+    """A function's text, and what it closes over and takes from its globals: numbers, helpers, helpers of helpers."""
     if function is None:
         return "-"
+    code = getattr(function, "__code__", None)
     try:
         text = inspect.getsource(function)
     except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
         text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(function)
-    cells = getattr(function, "__closure__", None) or ()
-    closed = []
-    for cell in cells:
+    found = [text, repr(getattr(function, "__defaults__", None)), repr(getattr(function, "__kwdefaults__", None))]
+    for cell in getattr(function, "__closure__", None) or ():
         try:
-            closed.append(repr(cell.cell_contents)[:200])
+            found.append(_value_digest(cell.cell_contents, depth))
         except ValueError:  # an empty cell
-            closed.append("-")
-    return text + repr(closed) + repr(getattr(function, "__defaults__", None))
+            found.append("-")
+    known = getattr(function, "__globals__", {})
+    found += [f"{n}={_value_digest(known[n], depth)}" for n in sorted(names(code)) if n in known] if code else []
+    return "\0".join(found)
+
+
+def _value_digest(value: object, depth: int) -> str:
+    """What prints alike in every process where it can; what does not is another key in each, and never stale."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and type(value) is torch.Tensor:
+        said = hashlib.sha256(repr(value.detach().flatten()[:MOST].tolist()).encode()).hexdigest()
+        return f"{tuple(value.shape)} {value.dtype} {said}"
+    module = getattr(value, "__module__", None) or ""
+    if callable(value) and module.partition(".")[0] in {"torch", "math", "builtins", "typing"}:
+        return f"{module}.{getattr(value, '__qualname__', '')}"
+    if hasattr(value, "qualname") and hasattr(value, "registration"):  # another op, which has a digest of its own
+        return str(value.qualname)
+    if isinstance(value, types.FunctionType):
+        return _function_digest(value, depth - 1) if depth else value.__qualname__
+    if isinstance(value, (tuple, list)) and depth:
+        return repr([_value_digest(v, depth - 1) for v in value])
+    return repr(value)
+
+
+def names(code: types.CodeType) -> set[str]:
+    """The names that a function's code, and that of functions inside it, may look up."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return {*code.co_names, *(n for c in inner for n in names(c))}
 
 
 def _tagged(current: str, digest: str) -> str:

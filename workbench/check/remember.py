@@ -16,6 +16,7 @@ from torch import Tensor
 from ..case import HELD_BYTES, Case
 from ..inputs import tensors_in
 from ..schema import Schema
+from ..traces import names
 from .expect import Expected, expected
 from .gradients import expected_gradients
 
@@ -58,7 +59,7 @@ def ingredients(function: Callable | None, depth: int = DEEP) -> list | None:
         values = [cell.cell_contents for cell in function.__closure__ or ()]
     except ValueError:  # a name that is not bound yet
         return None
-    for name in _names(function.__code__):
+    for name in names(function.__code__):
         if name in function.__globals__:
             values.append(function.__globals__[name])
     for value in values:
@@ -97,11 +98,6 @@ def _remembered(
 
 def _same(a: object, b: object) -> bool:
     return a is b or (type(a) is type(b) and isinstance(a, (int, float, str, tuple, dict)) and a == b)
-
-
-def _names(code: types.CodeType) -> set[str]:
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return {*code.co_names, *(n for c in inner for n in _names(c))}
 
 
 def _of_library(value: object) -> bool:
