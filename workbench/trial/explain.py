@@ -12,6 +12,7 @@ from .guard import Block
 FPE_INTDIV = 1
 SI_KERNEL = 0x80
 SEGV_ACCERR = 2
+LAST_CHARACTERS = 300
 NULL_BYTES = 1 << 16  # what lies this close to 0 was a null pointer with an index
 STACK_BYTES = 256 << 20  # below the end of the stack: it, and the gap that is kept free beneath
 
@@ -74,7 +75,7 @@ def last_words(printed: str) -> str:
             return " ".join([line, *(following for following in lines[i + 1 : i + 2] if "what():" in following)])
         if "Assertion" in line and line.endswith("failed."):
             return line
-    return lines[-1] if lines else ""
+    return lines[-1][:LAST_CHARACTERS] if lines and lines[-1].isprintable() else ""
 
 
 def said(error: BaseException) -> str:

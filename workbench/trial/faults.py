@@ -121,7 +121,7 @@ class _Stack(ctypes.Structure):
 def watch(fd: int) -> object:
     """Report every deadly signal of this process to `fd`. Keep what is returned; None where there is no handler."""
     room = ctypes.create_string_buffer(_BUFFER + mmap.PAGESIZE)
-    room[_MAPS : _MAPS + 16] = b"/proc/self/maps\0"
+    ctypes.memmove(ctypes.addressof(room) + _MAPS, b"/proc/self/maps", 15)
     code = handler_code(platform.machine(), fd, ctypes.addressof(room))
     if not code or platform.libc_ver()[0] != "glibc":
         return None
