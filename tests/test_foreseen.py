@@ -46,15 +46,17 @@ def times():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("block = 256", "block = 2048", "raises on 4x8 float32: block = 2048: the block is 2048, a block has at most 1024 threads (line 6)"),
-        ("block = 256", "block = 1, 1, 128", "raises on 4x8 float32: block = 1, 1, 128: the block is (1, 1, 128), its third size is at most 64 (line 6)"),
+        ("block = 256", "block = cols * 256", "raises on 4x8 float32: block = cols * 256: the block is 2048, a block has at most 1024 threads (line 6)"),
+        ("block = 256", "block = 1, 1, cols * 16", "raises on 4x8 float32: block = 1, 1, cols * 16: the block is (1, 1, 128), its third size is at most 64 (line 6)"),
         ("block = 256", "block = cols - 8", "raises on 4x8 float32: block = cols - 8: the block is 0, it needs at least 1 thread (line 6)"),
         ("grid = rows", "grid = rows // 256", ("raises on 4x8 float32: grid = rows // 256: the grid is 0, it needs at least 1 block; "
          "write cdiv(a, b) for a // b, or max(1, ...) where there may be no work (line 5)")),
         ("grid = rows", "grid = 1, rows * 100000", "its second and third size are at most 65535; put the largest first (line 5)"),
         ("grid = rows", "grid = rows * 2147483647", "its first size is at most 2147483647 (line 5)"),
         ("shared = 1024", "shared = cols * 32768", ("shared = cols * 32768: 262144 bytes of shared memory are more than the 232448 "
-         "that a block may have on this GPU (sm_90) (line 7)")),
+         "that a block of sm_90 may have (line 7)")),
+        ("shared = 1024", "cluster = rows * 4", "cluster = rows * 4: the cluster is 16, it has 1 to 8 blocks (line 7)"),
+        ("shared = 1024", "cluster = 3", "cluster = 3: the cluster (3, 1, 1) does not divide the grid (4, 1, 1) (line 7)"),
         ("shared = 1024", "shared = 0 - cols", "-8 bytes of shared memory, which is negative (line 7)"),
         ("w.shape == (cols,)", "w.shape == (rows,)", "raises on 4x8 float32: require w.shape == (rows,) is not met (line 3)"),
         ("*_, cols", "_, _, cols", "raises on 4x8 float32: _, _, cols = x.shape needs 3 dimensions, got 2 (line 1)"),

@@ -57,7 +57,7 @@ def test_an_alias_binds_to_what_it_names():
         ("void f(float scale, float* out) {}", "scale may be None, which a number cannot say: add for instance"),
         ("void f(int kind, float* out) {}", "kind is a dtype"), ("void f(int sizes, float* out) {}", "sizes is an argument of another type"),
         ("template <typename T> void f(const float* x, float* out) {}", "the type 'T' is taken from no tensor: no parameter is a 'T*'"),
-        ("template <int N> void f(const float* x, float* out) {}", "the parameter 'N' binds to no argument"),
+        ("template <int N> void f(const float* x, float* out) {}", "nothing says what the template parameter 'N' is: write '//! N = ...'"),
         ("template <int p> void f(const float* x, float* out) {}", "takes an integer or bool, p is a float"),
         ("template <typename... T> void f(const float* x, float* out) {}", "neither a type nor a number"),
         ("void f(const float* x) {}", "no function takes out, so nothing would write it"),

@@ -60,22 +60,26 @@ def called(
                 "'//! block = ...' above it",
                 line=kernels[0].line,
             )
+        if function and function not in {k.name for k in kernels}:
+            raise SchemaError(_no_function(function, "__global__ function", kernels), line=line)
         return tuple(next(k for k in kernels if k.name == launch.function) for launch in launches)
     wanted = function or ("backward" if entry == "backward" else schema.name)
     found = [f for f in functions if f.name == wanted]
     if not found:
-        names = list(dict.fromkeys(f.name for f in functions))
-        near = difflib.get_close_matches(wanted, names, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise SchemaError(
-            f"no function is called {wanted!r} here; {hint}the cell defines {', '.join(names)}", line=line
-        )
+        raise SchemaError(_no_function(wanted, "function", functions), line=line)
     if len(found) > 1:
         raise SchemaError(
             f"{wanted} is defined twice, here and on line {found[0].line}: which one is meant is not clear",
             line=found[1].line,
         )
     return tuple(found)
+
+
+def _no_function(wanted: str, what: str, functions: Sequence[Function]) -> str:
+    names = list(dict.fromkeys(f.name for f in functions))
+    near = difflib.get_close_matches(wanted, names, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"no {what} is called {wanted!r} here; {hint}the cell defines {', '.join(names)}"
 
 
 def bind(functions: Sequence[Function], declaration: Declaration) -> tuple[Binding, ...]:
@@ -138,9 +142,12 @@ class _Binder:
             return values[name]
         if not name:
             raise self.fail(f"the parameter '{spelled}' has no name, and binding is by name", line)
-        near = difflib.get_close_matches(name, values, 1)
+        near = self.near(name)
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(values) or 'nothing'}"
         raise self.fail(f"the parameter {name!r} binds to no argument and no directive; {hint}", line)
+
+    def near(self, name: str) -> list[str]:
+        return difflib.get_close_matches(name, self.declaration.values, 1)
 
     def pointer(self, p: Parameter) -> None:
         self.plain_type(p)
@@ -166,6 +173,9 @@ class _Binder:
     def plain_type(self, p: Parameter) -> None:
         if p.type.endswith("*"):
             raise self.fail(f"'{p.spelled}': a raw kernel takes pointers to elements, not pointers to pointers", p.line)
+        if self.function.is_global and "&" in p.spelled:
+            plain = " ".join(p.spelled.replace("&", " ").split())
+            raise self.fail(f"'{p.spelled}': a kernel cannot refer to the caller's memory: write '{plain}'", p.line)
         if _HOST.search(p.type):
             raise self.fail(
                 f"'{p.spelled}': a raw kernel takes pointers and numbers; a function on Tensor is of the host tier",
@@ -199,6 +209,9 @@ class _Binder:
             if t.name not in types and not t.default:
                 raise self.fail(f"the type {t.name!r} is taken from no tensor: no parameter is a '{t.name}*'", t.line)
             return
+        if t.name and t.name not in self.declaration.values and not self.near(t.name):
+            said = f"nothing says what the template parameter {t.name!r} is: write '//! {t.name} = ...'"
+            raise self.fail(f"{said}, or 'tune {t.name} = ...'", t.line)
         kind = self.value(t.name, t.line, f"{t.kind} {t.name}")
         if kind not in (Kind.INT, Kind.BOOL):
             raise self.fail(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ..errors import SchemaError
 from ..schema import Argument, Schema
 from ..source import Function, Source, directives_of
+from . import geometry
 from .allocate import complete
 from .binding import bind, called
 from .lines import targets
@@ -40,7 +41,7 @@ def parse(
     if len(lines) > MAX_DIRECTIVES:
         raise SchemaError(f"{len(lines)} directives in one cell; at most {MAX_DIRECTIVES}", line=lines[-1][0])
     arguments = inputs(schema, entry)
-    reader = Reader(source, schema, entry, arguments, tuple(f for f in functions if f.is_global))
+    reader = Reader(source, schema, entry, arguments, tuple(functions))
     try:
         defined = [targets(text) for _, text in lines]
         for position, (line, text) in enumerate(lines):
@@ -54,6 +55,7 @@ def parse(
         if functions:
             complete(declaration, lines[-1][0] if lines else source.first_line)
             bind(called_, declaration)
+            geometry.check(declaration)
     except SchemaError as error:
         error.file = error.file or source.file
         raise

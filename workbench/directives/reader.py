@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import SchemaError
 from ..schema import Argument, Schema
 from ..source import Function, Source
+from . import slips
 from .allocate import allocation
 from .expressions import check
 from .lines import GEOMETRY, KEYWORD, parse_line, shorten
@@ -26,7 +27,7 @@ class Reader:
     schema: Schema
     entry: str
     arguments: tuple[Argument, ...]
-    kernels: tuple[Function, ...]
+    functions: tuple[Function, ...]
     later: frozenset[str] = frozenset()
     kinds: dict[str, Kind] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)  # of declared names
@@ -38,6 +39,7 @@ class Reader:
     def __post_init__(self) -> None:
         self.kinds.update({a.name: kind_of(a) for a in self.arguments})
         self.maybe_none.update(a.name for a in self.arguments if a.optional)
+        self.kernels = tuple(f for f in self.functions if f.is_global)
 
     @property
     def scope(self) -> Scope:
@@ -51,6 +53,7 @@ class Reader:
             word = text.partition(" ")[0].partition("=")[0]
             raise SchemaError(f"'{word}' is reserved for a later version: it has no meaning yet", line=line)
         else:
+            slips.keyword(line, text)
             self.assign(line, text)
 
     def require(self, line: int, text: str) -> None:
@@ -200,7 +203,7 @@ class Reader:
             )
         kernel = next((k for k in self.kernels if k.line >= line), None)
         if kernel is None:
-            raise SchemaError(f"no __global__ function follows this {word}: it belongs above its function", line=line)
+            raise slips.no_kernel(self.functions, word, line)
         items = tree.elts if isinstance(tree, ast.Tuple) else [tree]
         if not 1 <= len(items) <= (1 if word == "shared" else 3):
             raise SchemaError(
@@ -225,7 +228,7 @@ class Reader:
             first = min(line for line, _ in said.values())
             for word in ("grid", "block"):
                 if word not in said:
-                    raise SchemaError(f"{kernel.name} has no {word}: add '//! {word} = ...' above it", line=first)
+                    raise slips.missing(self.source, self.lines, kernel.name, word, first)
             parts = {word: sizes for word, (_, sizes) in said.items()}
             made.append(
                 Launch(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .. import gpu
-from ..directives import Declaration
+from ..directives import Declaration, geometry
 from ..directives.evaluate import values
-from ..directives.nodes import Expression, Launch
+from ..directives.nodes import Expression
 from ..errors import WorkbenchError
-from .occupancy import LIMITS, THREADS_A_BLOCK
+from .occupancy import LIMITS
 
+FIRST_WITH_CLUSTERS = 90
 UNKNOWN = (WorkbenchError, TypeError, AttributeError, RuntimeError, ArithmeticError, KeyError)
 
 
@@ -22,7 +22,7 @@ def refused(declaration: Declaration, arguments: Mapping[str, object], arch: str
     """The first launch that no GPU takes with these arguments, in the words of a launcher; "" if nothing is wrong.
 
     >>> refused(declaration, {"x": torch.empty(24, 96)}, "sm_90")
-    'block = 2048: the block is 2048, a block has at most 1024 threads (line 8)'
+    'block = n // 2: the block is 2048, a block has at most 1024 threads (line 8)'
 
     What these arguments do not tell is passed over, and so are calls on nothing.
     """
@@ -32,19 +32,13 @@ def refused(declaration: Declaration, arguments: Mapping[str, object], arch: str
     nothing = {a.name: None for a in declaration.arguments}
     known = values(declaration, {**nothing, "sm_count": gpu.sm_count(), **arguments})
     for launch in declaration.launches:
-        for word, expressions, wrong in _asked(launch, number):
-            sizes = _sizes(known, expressions)
-            said = wrong(sizes) if sizes else ""
+        found: dict[str, tuple[int, ...]] = {}
+        for word, expressions, wrong in geometry.asked(launch):
+            sizes = found[word] = _sizes(known, expressions)
+            said = (wrong(sizes) or _beyond(word, sizes, found.get("grid", ()), number)) if sizes else ""
             if said:
                 return f"{word} = {', '.join(e.text for e in expressions)}: {said} (line {expressions[0].line})"
     return ""
-
-
-def _asked(launch: Launch, arch: int) -> Iterator[tuple[str, Sequence[Expression], Callable]]:
-    yield "grid", launch.grid, _grid
-    yield "block", launch.block, _block
-    if launch.shared is not None:
-        yield "shared", (launch.shared,), lambda sizes: _shared(sizes[0], arch)
 
 
 def _sizes(known: Any, expressions: Sequence[Expression]) -> tuple[int, ...]:
@@ -54,37 +48,17 @@ def _sizes(known: Any, expressions: Sequence[Expression]) -> tuple[int, ...]:
         return ()
 
 
-def _grid(sizes: tuple[int, ...]) -> str:
-    told = f"the grid is {_shown(sizes)}"
-    if min(sizes) < 1:
-        cure = "write cdiv(a, b) for a // b, or max(1, ...) where there may be no work"
-        return f"{told}, it needs at least 1 block; {cure}"
-    if max(sizes[1:], default=0) > 65535:
-        return f"{told}, its second and third size are at most 65535; put the largest first"
-    return f"{told}, its first size is at most 2147483647" if sizes[0] > 2**31 - 1 else ""
-
-
-def _block(sizes: tuple[int, ...]) -> str:
-    told = f"the block is {_shown(sizes)}"
-    if min(sizes) < 1:
-        return f"{told}, it needs at least 1 thread"
-    if math.prod(sizes) > THREADS_A_BLOCK:
-        return f"{told}, a block has at most {THREADS_A_BLOCK} threads"
-    return f"{told}, its third size is at most 64" if sizes[2:] > (64,) else ""
-
-
-def _shared(size: int, arch: int) -> str:
-    if size < 0:
-        return f"{size} bytes of shared memory, which is negative"
+def _beyond(word: str, sizes: tuple[int, ...], grid: tuple[int, ...], arch: int) -> str:
+    """What this architecture, or this grid, does not take."""
+    if word == "cluster":
+        if arch < FIRST_WITH_CLUSTERS:
+            return f"sm_{arch} has no clusters, which need sm_{FIRST_WITH_CLUSTERS} or later"
+        return geometry.uneven(sizes, grid) if grid else ""
     limits = LIMITS.get(arch)
-    most = 1024 * (limits.shared_kb - (arch >= 80)) if limits else size
-    if size <= most:
+    most = 1024 * (limits.shared_kb - (arch >= 80)) if limits else sizes[0]
+    if word != "shared" or sizes[0] <= most:
         return ""
-    return f"{size} bytes of shared memory are more than the {most} that a block may have on this GPU (sm_{arch})"
-
-
-def _shown(sizes: tuple[int, ...]) -> str:
-    return str(sizes[0]) if len(sizes) == 1 else f"({', '.join(map(str, sizes))})"
+    return f"{sizes[0]} bytes of shared memory are more than the {most} that a block of sm_{arch} may have"
 
 
 __all__ = ["refused"]

@@ -1,0 +1,51 @@
+"""What was probably meant: misspelt words, directives that are comments, a function without `__global__`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+
+from ..errors import SchemaError
+from ..source import Function, Source, comments
+
+KEYWORDS = ("require", "tune", "flags")
+_TWO_WORDS = re.compile(r"([A-Za-z_]\w*)\s+(?!=[^=]|if\b|else\b|and\b|or\b|in\b|is\b|not\b)[\w(-]")
+
+
+def keyword(line: int, text: str) -> None:
+    """SchemaError for a line that begins with a misspelt keyword: `requires n > 0`, `flag -O3`."""
+    first = _TWO_WORDS.match(text)
+    near = difflib.get_close_matches(first[1], KEYWORDS, 1, 0.75) if first else []
+    if first and near:
+        raise SchemaError(f"{first[1]!r} is no directive; did you mean {near[0]!r}?", line=line)
+
+
+def no_kernel(functions: Sequence[Function], word: str, line: int) -> SchemaError:
+    """No `__global__` function stands below this grid or block: is there one that lacks the word?"""
+    below = next((f for f in functions if f.line >= line), None)
+    if below is None:
+        return SchemaError(f"no __global__ function follows this {word}: it belongs above its function", line=line)
+    if below.is_device:
+        said = f"{below.name} is a __device__ function, which is called and not launched"
+        return SchemaError(f"{said}: write __global__, or put the {word} above the kernel", line=below.line)
+    said = f"{below.name} has a {word}, and is no kernel: write '__global__ {below.returns} {below.name}(...)'"
+    return SchemaError(said, line=below.line)
+
+
+def missing(source: Source, names: Mapping[str, int], kernel: str, word: str, line: int) -> SchemaError:
+    """A kernel that has one of grid and block alone: a comment, or a misspelt name, may be the other.
+
+    `names` are those that directives define, with their lines; `line` is that of what the kernel has.
+    """
+    said = f"{kernel} has no {word}"
+    for at, text, _ in comments(source):
+        if re.match(rf"//!?\s*{word}\s*=[^=]", text) and not text.startswith(f"//! {word}"):
+            return SchemaError(f"{said}: this line is a comment; write '//! {word} = ...'", line=at)
+    near = difflib.get_close_matches(word, names, 1, 0.7)
+    if near:
+        return SchemaError(f"{said}; did you mean {word!r} where it says {near[0]!r}?", line=names[near[0]])
+    return SchemaError(f"{said}: add '//! {word} = ...' above it", line=line)
+
+
+__all__ = ["keyword", "missing", "no_kernel"]
