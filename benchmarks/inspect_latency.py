@@ -9,7 +9,9 @@ What nvdisasm takes by itself for the same kernel is measured beside it: most of
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -101,24 +103,24 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description="How long op.inspect() takes, with no GPU.")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--count", type=int, default=9, help="samples of each (default 9)")
-    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results")
+    parser.add_argument("--quick", action="store_true", help="three samples of each")
     asked = parser.parse_args()
     if asked.part:
         common.hand_back(measure(asked.count))
-        return
+        return 0
     with common.empty_cache() as environment:
-        samples = common.child(MODULE, "measure", "--count", asked.count, environment=environment)
+        samples = common.child(MODULE, "measure", "--count", 3 if asked.quick else asked.count, environment=environment)
     figures = [common.timed(f"inspect {name}", s, WANTED_S if name == "raw CUDA" else None)
                for name, s in samples.items() if name != "nvdisasm"]  # fmt: skip
     figures.append(Figure("nvdisasm alone", common.spread(samples["nvdisasm"])["median"], "s"))
     print(common.table("op.inspect(), nothing of it in the store, no GPU", figures))
-    if asked.write:
-        print(common.write("inspect_latency", figures, samples))
+    print(f"\nwritten to {os.path.relpath(common.write('inspect_latency', figures, samples))}")
+    return 0 if all(f.holds for f in figures) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
