@@ -33,6 +33,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+class _AtOnce:
+    """What fails on a GPU is told when it fails: the machine may be gone before the others are through."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.terminal = config.pluginmanager.getplugin("terminalreporter")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and "gpu" in report.keywords and self.terminal is not None:
+            self.terminal.write_line(f"\n{report.nodeid} ({report.duration:.1f} s)\n{report.longreprtext}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_AtOnce(config), "workbench-at-once")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def own_ops() -> Iterator[None]:
     """The ops that a file of tests made are not found any more by the next one: a bare name is that file's own."""
