@@ -37,11 +37,12 @@ class _AtOnce:
     """What fails on a GPU is told when it fails: the machine may be gone before the others are through."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.terminal = config.pluginmanager.getplugin("terminalreporter")
+        self.plugins = config.pluginmanager
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and "gpu" in report.keywords and self.terminal is not None:
-            self.terminal.write_line(f"\n{report.nodeid} ({report.duration:.1f} s)\n{report.longreprtext}")
+        terminal = self.plugins.getplugin("terminalreporter")
+        if report.failed and "gpu" in report.keywords and terminal is not None:
+            terminal.write_line(f"\n{report.nodeid} ({report.duration:.1f} s)\n{report.longreprtext}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
