@@ -48,3 +48,68 @@ def test_the_count_of_a_check_is_of_what_was_run():
     assert text.check(Check("lab::f", rows)).startswith(
         "lab::f quick check | 2 pass\n  pass  agreement  2 cases, fp32  "
     )
+
+
+SWEPT = "{} as the reference's, {}"
+
+
+def full(*rows):
+    return gather.arranged(Check("lab::f", rows, "full"))
+
+
+def test_a_full_check_tells_first_what_failed_and_last_what_was_not_run():
+    shown = full(
+        Row("agreement", "a float32", "pass", "agrees"),
+        Row("sizes", "past 2**31 bytes", "skip", "not run"),
+        Row("sizes", "odd", "fail", "differs"),
+        Row("vmap", "a", "pass", "as a loop"),
+        Row("sizes", "one", "pass", SWEPT.format("1 input:", "exactly")),
+    )
+    assert [(r.status, r.check) for r in shown] == [
+        ("fail", "sizes"), ("pass", "agreement"), ("pass", "sizes"), ("pass", "vmap"), ("skip", "sizes")
+    ]  # fmt: skip
+    quick = Check("lab::f", (Row("a", "", "pass"), Row("b", "", "fail")))
+    assert gather.arranged(quick) == list(quick.rows), "a short one keeps its order"
+
+
+def test_sweeps_that_passed_are_one_row_with_all_their_inputs():
+    shown = full(
+        Row("sizes", "one", "pass", SWEPT.format("3 inputs:", "exactly")),
+        Row("values", "NaN", "pass", SWEPT.format("1 input:", "exactly")),
+        Row("sizes", "odd", "pass", SWEPT.format("1 input:", "error 0.3 of what is allowed")),
+        Row("sizes", "two", "pass", SWEPT.format("2 inputs:", "error 0.02 of what is allowed")),
+        Row("sizes", "0-dim", "pass", SWEPT.format("1 input:", "exactly; 1 that both refuse (no)")),
+        Row("sizes", "one (cuda)", "pass", SWEPT.format("3 inputs:", "exactly")),
+    )
+    assert shown == [
+        Row("sizes", "one, odd, two", "pass", SWEPT.format("6 inputs:", "largest error 0.3 of what is allowed (odd)")),
+        Row("sizes", "0-dim", "pass", SWEPT.format("1 input:", "exactly; 1 that both refuse (no)")),
+        Row("sizes", "one (cuda)", "pass", SWEPT.format("3 inputs:", "exactly")),
+        Row("values", "NaN", "pass", SWEPT.format("1 input:", "exactly")),
+    ]
+
+
+def test_inputs_with_commas_in_their_names_and_many_inputs():
+    said = SWEPT.format("1 input:", "exactly")
+    [row] = full(*(Row("layouts", case, "pass", said) for case in ("sliced, with an offset", "expanded")))
+    assert row.case == "sliced, with an offset; expanded"
+    [row] = full(*(Row("layouts", f"a rather long name, number {i}", "pass", said) for i in range(9)))
+    assert row.case == "9 kinds" and row.detail.startswith("9 inputs: ")
+
+
+def test_one_reason_for_what_was_not_run_is_told_once():
+    shown = full(
+        Row("dtypes", "float64", "skip", "f has no form for float64: x is float64"),
+        Row("dtypes", "bfloat16", "skip", "f has no form for bfloat16: x is bfloat16"),
+        Row("dtypes", "mixed", "skip", "the reference refuses it"),
+        Row("CUDA graph", "odd float32", "skip", "not run: no GPU here"),
+        Row("streams", "odd float32", "skip", "not run: no GPU here"),
+    )
+    assert [(r.check, r.case) for r in shown] == [
+        ("dtypes", "float64, bfloat16"), ("dtypes", "mixed"), ("CUDA graph, streams", "odd float32")
+    ]  # fmt: skip
+
+
+def test_what_fails_is_never_told_together():
+    rows = tuple(Row("sizes", case, "fail", "1 input: differs") for case in ("one", "two"))
+    assert full(*rows) == list(rows)

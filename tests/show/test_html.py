@@ -211,3 +211,11 @@ def test_what_the_tier_costs_is_a_quiet_line():
     assert caption.format("") in html.line(samples.installed(cost=said))
     slots = tuple(dataclasses.replace(s, cost=said if "cpu" in s.slot else "") for s in samples.card().slots)
     assert "</table>" + caption.format("forward cpu: ") in html.of(samples.card(slots=slots))
+
+
+def test_a_full_check_that_fails_folds_what_passed():
+    rows = (Row("sizes", "odd", "pass", "ok"), Row("vmap", "odd", "pass", "ok"), Row("values", "NaN", "fail", "differs"))
+    shown = html.check(Check("lab::f", (*rows, Row("streams", "odd", "skip", "no GPU here")), "full"))
+    assert shown.index("<b>values</b>") < shown.index("<details><summary>2 checks passed</summary>") < shown.index("streams")
+    assert "<details>" not in html.check(Check("lab::f", rows[:2], "full")), "nothing is hidden where nothing failed"
+    assert "<details>" not in html.check(Check("lab::f", rows)), "a quick check is short"

@@ -172,3 +172,21 @@ def test_what_the_tier_costs_is_a_note_of_the_line_and_stands_under_the_slots():
     assert f"  forward cuda, forward cpu: {said.partition(' would')[0]}" in "\n".join(
         line for line in str(samples.card(slots=both)).split("\n")
     )
+
+
+def test_a_full_check_has_its_failure_on_top_and_what_was_seen_below_each_name():
+    rows = (
+        Row("sizes", "odd", "pass", "4 inputs: as the reference's, exactly"),
+        Row("compiled, dynamic shapes", "6 sizes", "pass", "1 graph for 4 sizes from 2 up"),
+        Row("values", "NaN", "fail", "differs: " + "a long sentence " * 6, "Look at -ffast-math."),
+    )
+    assert str(Check("lab::f", rows, "full")) == """\
+lab::f full check | 2 pass, 1 fails
+  FAIL  values                    NaN
+        differs: a long sentence a long sentence a long sentence a long sentence a long sentence a
+        long sentence
+        Look at -ffast-math.
+  pass  sizes                     odd
+        4 inputs: as the reference's, exactly
+  pass  compiled, dynamic shapes  6 sizes
+        1 graph for 4 sizes from 2 up"""

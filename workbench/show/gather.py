@@ -1,4 +1,4 @@
-"""Rows of a check that passed and say the same of several cases, as one row: "2 cases x 2 dtypes"."""
+"""Rows of a check that say the same of several inputs, as one row: "2 cases x 2 dtypes", "empty, one, two, odd"."""
 
 from __future__ import annotations
 
@@ -7,11 +7,29 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..report import Row
+from ..report import Check, Row
 from . import words
 
 SHARE = re.compile(r"\berror (under 0\.01|\d[\d.e+-]*) of what is allowed")
 DTYPE = re.compile(r"(?:^| )((?:b?float|u?int|complex)\d+\w*|bool)$")
+COUNT = re.compile(r"^(\d+) inputs?: ")
+DEVICE = re.compile(r" \(\w+\)$")
+ANY = re.compile(r"(?:b?float|u?int|complex)?\d+|(?:elements|bytes)$")  # what differs between reasons that are one
+ORDER = ("fail", "pass", "skip")
+NAMED = 110  # characters up to which inputs are named, not counted
+
+
+def arranged(report: Check) -> list[Row]:
+    """The rows as they are shown. Of a full check, which has many: what failed, what passed, what was not run.
+
+    >>> arranged(check)[0].status
+    'fail'
+    """
+    if report.level != "full":
+        return gathered(report.rows)
+    names = list(dict.fromkeys(r.check for r in report.rows))
+    rows = sorted(report.rows, key=lambda r: (ORDER.index(r.status), names.index(r.check)))
+    return _same_reason(_summed(gathered(rows)))
 
 
 def gathered(rows: Sequence[Row]) -> list[Row]:
@@ -21,7 +39,11 @@ def gathered(rows: Sequence[Row]) -> list[Row]:
     ...           Row("agreement", "odd bfloat16", "pass", "error 0.3 of what is allowed")])[0].detail
     'largest error 0.3 of what is allowed (odd bf16)'
     """
-    return [_one(list(group)) for _, group in itertools.groupby(rows, _alike)]
+    found = []
+    for alike, group in itertools.groupby(rows, _alike):
+        some = list(group)
+        found += some if isinstance(alike, tuple) and COUNT.match(some[0].detail) else [_one(some)]
+    return found
 
 
 def _alike(row: Row) -> object:
@@ -62,3 +84,64 @@ def _cases(rows: Sequence[Row]) -> str:
     if len(kinds) == 1:
         return f"{words.count(len(names), 'case')}, {words.dtype(dtypes[0])}"
     return f"{words.count(len(names), 'case')} x {words.count(len(kinds), 'dtype')}"
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+def _summed(rows: Sequence[Row]) -> list[Row]:
+    """The sweeps of one check that passed and say the same, as one row with all of their inputs."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        counted = row.status == "pass" and COUNT.match(row.detail)
+        said = re.sub(rf"{SHARE.pattern}|\bexactly\b", "", COUNT.sub("", row.detail))
+        key = (row.check, said, row.cure, _device(row)) if counted else id(row)
+        groups.setdefault(key, []).append(row)
+    return [_sum(some) for some in groups.values()]
+
+
+def _sum(rows: list[Row]) -> Row:
+    if len(rows) == 1:
+        return rows[0]
+    worst = max(rows, key=_share)
+    inputs = sum(int(found[1]) for row in rows if (found := COUNT.match(row.detail)))
+    detail = COUNT.sub(f"{inputs} inputs: ", worst.detail)
+    if _share(worst):
+        detail = SHARE.sub(lambda said: f"largest {said[0]} ({DEVICE.sub('', worst.case)})", detail)
+    return replace(worst, case=_named(rows), detail=detail)
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """The inputs by name ("NaN, infinity, zeros"), or how many there are where that is too long."""
+    names = list(dict.fromkeys(DEVICE.sub("", row.case) for row in rows))
+    said = ("; " if any(", " in name for name in names) else ", ").join(names)
+    return (said if len(said) <= NAMED else f"{len(names)} kinds") + _device(rows[0])
+
+
+def _device(row: Row) -> str:
+    found = DEVICE.search(row.case)
+    return found[0] if found else ""
+
+
+def _same_reason(rows: Sequence[Row]) -> list[Row]:
+    """What was not run for one reason is told once: of several dtypes, of several checks on one input."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        by_kind = (row.check, ANY.sub("", row.detail), row.cure, _device(row))
+        whole = (row.case, row.detail, row.cure)
+        key: object = id(row)
+        if row.status == "skip":
+            key = whole if whole in groups else by_kind if by_kind in groups else whole
+            groups.setdefault(key, []).append(row)
+            groups.setdefault(by_kind, groups[key])
+        else:
+            groups[key] = [row]
+    once = {id(some): some for some in groups.values()}
+    return [_told_once(some) for some in once.values()]
+
+
+def _told_once(rows: list[Row]) -> Row:
+    if len(rows) == 1:
+        return rows[0]
+    checks = ", ".join(dict.fromkeys(row.check for row in rows))
+    return replace(rows[0], check=checks, case=_named(rows) if len({r.case for r in rows}) > 1 else rows[0].case)

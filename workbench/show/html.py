@@ -7,7 +7,7 @@ the style still shows tables and words in the right order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 
 from ..errors import Diagnostic
@@ -201,12 +201,23 @@ def _outcome(outcome: Outcome) -> str:
 def check(report: Check, heading: bool = True) -> str:
     """A row for each check; `heading` names the op above them, which a card has done already."""
     head = f'<div class="row"><h3>{escape(report.op)}</h3></div>' if heading else ""
-    rows = "".join(_check_row(r) for r in gather.gathered(report.rows)[:CHECK_ROWS])
+    rows = gather.arranged(report)[:CHECK_ROWS]
     said = ", ".join(words.tally(report)) + f"; {escape(report.level)} check"
     said += f", {words.duration(report.seconds, 2, MICRO)}" if report.seconds > 0 else ""
-    table = f"<table><tr><th>what</th><th>on</th><th></th></tr>{rows}</table>" if rows else ""
+    passed = [r for r in rows if r.status == "pass"]
+    if report.level == "full" and 0 < len(passed) < len(rows) and not report.ok:  # what failed is what is to be read
+        failed, skipped = ([r for r in rows if r.status == s] for s in ("fail", "skip"))
+        kinds = words.count(len({r.check for r in passed}), "check")
+        table = _table(failed) + folded(f"{kinds} passed", _table(passed)) + _table(skipped, names=False)
+    else:
+        table = _table(rows)
     body = f'{head}{table}<p class="cap">{said}</p>'
     return f'<div class="card">{body}</div>' if heading else body
+
+
+def _table(rows: Sequence[Row], names: bool = True) -> str:
+    head = "<tr><th>what</th><th>on</th><th></th></tr>" if names else ""
+    return f"<table>{head}{''.join(map(_check_row, rows))}</table>" if rows else ""
 
 
 def _check_row(row: Row) -> str:

@@ -133,10 +133,20 @@ def check(report: Check) -> str:
     head = [f"{report.op} {report.level} check", ", ".join(words.tally(report))]
     if report.seconds > 0:
         head.append(words.duration(report.seconds))
-    rows = gather.gathered(report.rows)
+    rows = gather.arranged(report)
     names = min(max((len(r.check) for r in rows), default=0), 28)
+    if report.level == "full":
+        return "\n".join([" | ".join(head), *(part for r in rows for part in _full_row(r, names))])
     cases = min(max((len(r.case) for r in rows), default=0), 28)
     return "\n".join([" | ".join(head), *(part for r in rows for part in _check_row(r, names, cases))])
+
+
+def _full_row(row: Row, names: int) -> list[str]:
+    """A row of many: its inputs on the first line, what they showed below it."""
+    start, margin = f"  {'FAIL' if row.status == 'fail' else row.status:4}  {row.check:{names}}  ", 8
+    on = textwrap.wrap(row.case, max(WIDTH - len(start), 40)) or [""]
+    first = [(start + on[0]).rstrip(), *(" " * len(start) + more for more in on[1:])]
+    return [*first, *_wrapped(row.detail, margin), *_wrapped(row.cure, margin), *_drawn(row.mismatch)]
 
 
 def _check_row(row: Row, names: int, cases: int) -> list[str]:
@@ -235,7 +245,8 @@ def table(
 
 def _wrapped(text: str, margin: int) -> list[str]:
     pad = " " * margin
-    return textwrap.wrap(text, max(WIDTH, margin + 40), initial_indent=pad, subsequent_indent=pad)
+    width = max(WIDTH, margin + 40)
+    return textwrap.wrap(text, width, initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False)
 
 
 def note(said: str) -> str:

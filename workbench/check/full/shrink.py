@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...schema import Schema
 from .finding import Tries
@@ -18,7 +19,15 @@ def smallest(t: Tried, tries: Tries, schema: Schema) -> Tried:
 
     >>> smallest(tried, tries, schema).inputs
     'x float32[1, 17], w float32[17], eps=1e-06'
+
+    It keeps the map of errors of `t`: one element is no picture.
     """
+    found = _shrunk(t, tries, schema)
+    drawn = t.finding.mismatch or found.finding.mismatch
+    return replace(found, finding=replace(found.finding, mismatch=drawn))
+
+
+def _shrunk(t: Tried, tries: Tries, schema: Schema) -> Tried:
     for _ in range(ROUNDS):
         smaller = sorted(_smaller(t.variant, schema), key=lambda v: elements(v, schema))
         made = [(v, c) for v in smaller if (c := v.case(schema)) is not None]
