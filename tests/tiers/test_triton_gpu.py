@@ -136,6 +136,20 @@ def test_each_configuration_is_tried_and_the_wrong_one_named(scale):
     assert torch.equal(scale(torch.ones(9, device="cuda"), 3.0), torch.full((9,), 3.0, device="cuda"))
 
 
+def test_without_cases_the_first_call_is_the_trial(namespace):
+    op = wb.op(f"{namespace}::scale")(times)
+    wb.triton(op, SCALE)
+    assert "no cases: it is tried at its first call" in str(op.last_line)
+    t = x(5, 7).bfloat16()
+    assert torch.equal(op(t, 3.0), t * 3) and torch.equal(op(x(2).fill_(1), 3.0), x(2).fill_(3))
+    version = op.runs("forward", "cuda")
+    assert version.trial.ok and len(version.trial.outcomes) == 1 and version.kernel.resources
+    wrong = wb.op(f"{namespace}::wrong")(times)
+    wb.triton(wrong, SCALE.replace("def scale(", "def wrong(").replace("* k,", "* k + 1,"))
+    with pytest.raises((wb.TrialError, RuntimeError), match="was tried at its first call and differs"):
+        wrong(t, 3.0)
+
+
 def test_a_launch_finds_what_was_compiled_for_it(scale):
     """The build compiles here what the trial and the first call launch: neither compiles anything."""
     from triton import knobs
