@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -11,6 +13,7 @@ import textwrap
 import pytest
 import torch
 from torch import Tensor, func
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import workbench as wb
 from workbench.traces import Traces
@@ -204,6 +207,91 @@ def test_a_changed_default(namespace):
     assert getattr(torch.ops, namespace).f(torch.ones(1)).item() == 5
 
 
+def test_another_batching_rule(namespace):
+    op = define(f"{namespace}::f", 2.0)
+    compiled = torch.compile(lambda x: torch.vmap(op)(x), fullgraph=True, backend="aot_eager")
+    x = torch.ones(3, 2)
+    assert compiled(x).tolist() == torch.vmap(op)(x).tolist() == [[2, 2]] * 3
+    for k in (5.0, 6.0):
+        op.vmap(lambda info, in_dims, x, k=k: (x * k, in_dims[0]))
+        assert torch.vmap(op)(x).tolist() == [[k, k]] * 3
+        assert compiled(x).tolist() == [[k, k]] * 3
+    define(f"{namespace}::f", 3.0)  # the op's cell again: the rule went with the old one
+    assert torch.vmap(op)(x).tolist() == compiled(x).tolist() == [[3, 3]] * 3
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f, x: func.grad(lambda y: f(y).sum())(x), lambda f, x: func.jvp(f, (x,), (x,))[1], lambda f, x: func.vjp(f, x)[1](x)[0],
+    lambda f, x: func.jacrev(f)(x).diagonal(), lambda f, x: torch.vmap(f)(x), lambda f, x: torch.vmap(func.grad(f))(x),
+], ids=["grad", "jvp", "vjp", "jacrev", "vmap", "vmap of grad"])  # fmt: skip
+def test_transforms_in_compiled_code(namespace, transform):
+    """There parts of the op are traced into the graph that are called by name elsewhere."""
+    op, x = define(f"{namespace}::f", 2.0), torch.ones(3)
+    compiled = torch.compile(lambda x: transform(op, x), fullgraph=True, backend="aot_eager")
+    for k in (2.0, 3.0, 4.0):
+        define(f"{namespace}::f", k)
+        assert transform(op, x).tolist() == compiled(x).tolist() == [k] * 3
+
+
+@pytest.mark.parametrize("part", ["reference", "backward", "kernel"])
+def test_graphs_that_were_kept_run_what_is_there_now(namespace, part):
+    """Of make_fx, of export, a compiled module, a copy and a pickle."""
+
+    def cell(k):
+        op = define(f"{namespace}::f", k if part == "reference" else 2.0)
+        if part == "backward":
+            op.backward(lambda grad_out: grad_out * k)
+        elif part == "kernel":
+            op.kernel("cpu")(lambda x: x * 2.0 + (k - 2.0) * 1e-30)
+        return op
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return op(x)
+
+    op = cell(2.0)
+    x = torch.zeros(3) if part == "kernel" else torch.ones(3)
+    kept = {
+        "make_fx": make_fx(lambda x: getattr(torch.ops, namespace).f(x))(x),
+        "export": torch.export.export(Module(), (x,)).module(),
+        "compiled module": torch.compile(Module(), backend="aot_eager"),
+        "copy": copy.deepcopy(op),
+        "pickle": pickle.loads(pickle.dumps(op)),
+    }
+    for k in (2.0, 3.0, 4.0):
+        assert cell(k) is op
+        for name, call in kept.items():
+            if part == "reference":
+                assert call(x).tolist() == [k] * 3, name
+            elif part == "kernel":
+                assert call(x)[0].item() == pytest.approx((k - 2.0) * 1e-30), name
+            else:
+                assert gradient(call, x) == k, name
+
+
+def test_helpers_and_numbers_of_other_cells(namespace):
+    """A reference looks its names up when it runs; what it found is part of what compiled code follows."""
+    scope = {"wb": wb, "Tensor": Tensor, "COUNT": 2, "torch": torch}
+    text = textwrap.dedent(f"""
+        def helper(x):
+            return x.repeat(COUNT)
+
+        @wb.op("{namespace}::f")
+        def f(x: Tensor) -> Tensor:
+            return helper(x)
+        """)
+    exec(text, scope)
+    op, x = scope["f"], torch.ones(2)
+    compiled = torch.compile(lambda x: op(x) + 0, fullgraph=True, backend="aot_eager")
+    tags = set()
+    for count in (2, 3, 4, 2):
+        scope["COUNT"] = count
+        exec(text, scope)  # the op's cell again
+        tags.add(torch.compiler.config.cache_key_tag)
+        assert op(x).shape == compiled(x).shape == (2 * count,)
+    assert len(tags) == 3
+
+
 # ---------------------------------------------------------------- another schema
 
 
@@ -335,7 +423,12 @@ HELD = """
 def child(text: str, cache: str, **environment: str) -> str:
     variables = {**os.environ, "WORKBENCH_CACHE": cache, "PYTHONWARNINGS": "ignore", **environment}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)], env=variables, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr[-2000:]}"
     return done.stdout
@@ -401,6 +494,27 @@ def test_the_next_process_runs_the_new_cell(tmp_path, fresh_cache):
     assert run(cell("torch.cat([x, x]) * 4")) == "4.0 (4, 3) 8.0 False"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # six processes that compile
+def test_the_next_process_runs_the_new_helper_fake_schema_and_kernel(tmp_path, fresh_cache):
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
+    helped = "COUNT = {}\n    helper = lambda x: x.repeat(COUNT, 1)\n    " + cell("helper(x) * 2")
+    body = "//! n = x.numel()\\n//! out = empty_like(x)\\nvoid f(const float* x, float* out, int64_t n) { for (int64_t i = 0; i < n; ++i) out[i] = x[i] * 2; }"
+    native = cell("x * 2") + f"\n    op.cases(lambda t: iter([(t(2, 3),)]))\n    wb.cpp(op, '{body}')"
+
+    def run(text: str) -> str:
+        return child(NEXT.replace("{cell}", text), fresh_cache, **cache).strip()
+
+    assert run(helped.format(1)) == "2.0 (2, 3) 2.0 False"
+    assert run(helped.format(1)) == "2.0 (2, 3) 2.0 True"
+    assert (
+        run(helped.format(2)) == "2.0 (4, 3) 4.0 False"
+    )  # another number in another cell: other shapes, other gradients
+    assert run(cell("x * 2", fake="x.new_empty(x.shape)")).startswith("2.0 (2, 3) 2.0 ")
+    assert run(cell("x * k").replace("x: Tensor)", "x: Tensor, k: float = 5.0)")) == "5.0 (2, 3) 5.0 False"
+    assert run(native).startswith("2.0 (2, 3) 2.0 ")
+
+
 # ---------------------------------------------------------------- the cache tag and the frames
 
 
@@ -418,7 +532,14 @@ def test_the_users_own_cache_tag_stays(namespace):
         assert torch.compiler.config.cache_key_tag == first
 
 
-@pytest.mark.parametrize("part", ["reference", "fake", "backward"])
+def closing_over(values):
+    def g(x: Tensor) -> Tensor:
+        return x * len(values)
+
+    return g
+
+
+@pytest.mark.parametrize("part", ["reference", "fake", "backward", "schema", "default", "closure"])
 def test_every_part_is_in_the_tag(namespace, part):
     op = define(f"{namespace}::f", 2.0)
     before = torch.compiler.config.cache_key_tag
@@ -426,6 +547,16 @@ def test_every_part_is_in_the_tag(namespace, part):
         define(f"{namespace}::f", 2.5)
     elif part == "fake":
         op.fake(lambda x: torch.empty_like(x))
+    elif part == "schema":
+        wb.op(f"{namespace}::f(Tensor x, int n) -> Tensor")
+    elif part == "default":
+        wb.op(f"{namespace}::f(Tensor x, int n=3) -> Tensor")
+    elif part == "closure":
+        long = tuple(range(200))  # values that differ late
+        for values in (long, (*long[:-1], 7)):
+            known = torch.compiler.config.cache_key_tag
+            wb.op(f"{namespace}::g")(closing_over(values))
+            assert torch.compiler.config.cache_key_tag != known
     else:
         op.backward(lambda grad_out: grad_out)
     assert torch.compiler.config.cache_key_tag != before

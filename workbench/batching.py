@@ -11,8 +11,13 @@ from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from .reference import Definition
 
 
-def batched(definition: Definition, overload: torch._ops.OpOverload) -> Callable:
-    """The kernel of `ns::name` on functorch's batching key; keyword-only tensors may be batched too."""
+def batched(
+    definition: Definition, overload: torch._ops.OpOverload, note: Callable[[], None] = lambda: None
+) -> Callable:
+    """The kernel of `ns::name` on functorch's batching key; keyword-only tensors may be batched too.
+
+    `note` is called where the user's own rule becomes a part of what is traced.
+    """
     schema = definition.schema
 
     def call(*values):
@@ -21,6 +26,7 @@ def batched(definition: Definition, overload: torch._ops.OpOverload) -> Callable
 
     def rule(info, in_dims, *values):
         if definition.vmap is not None:
+            note()
             args, kwargs = definition.split(values)
             takes_keywords = any(a.is_tensor or a.is_tensor_list for a in schema.keyword_only)
             return definition.vmap(info, in_dims if takes_keywords else in_dims[: len(args)], *args, **kwargs)

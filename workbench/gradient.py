@@ -104,6 +104,7 @@ def differentiable(op) -> Callable:
         definition: Definition = op.definition
         schema, tensors = definition.schema, flat(values)
         if forward_mode():
+            op.registration._traces.note()  # the reference becomes a part of what is traced
             return _under_forward_ad(definition, values)
         template: list = []  # the outputs without their tensors, filled in by the node
         mutated = _mutated(schema, values)

@@ -111,7 +111,9 @@ class Registration:
             if schema.mutated:
                 library.impl(name, bumps_versions(schema, self._overload(name)), "ADInplaceOrView", with_keyset=True)
         library.impl(f"{schema.name}_forward", torch.library.fallthrough_kernel, "Autograd")
-        library.impl(schema.name, batched(definition, self.public_op), "FuncTorchBatched", with_keyset=True)
+        library.impl(
+            schema.name, batched(definition, self.public_op, self._traces.note), "FuncTorchBatched", with_keyset=True
+        )
 
     def _overload(self, name: str) -> torch._ops.OpOverload:
         return getattr(getattr(torch.ops, self.schema.namespace), name).default

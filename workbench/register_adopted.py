@@ -81,7 +81,12 @@ class Adopted(Registration):
         if schema.mutated and "ADInplaceOrView" not in self.keys:
             library.impl(schema.name, bumps_versions(schema, self.public_op), "ADInplaceOrView", with_keyset=True)
         if "FuncTorchBatched" not in self.keys:
-            library.impl(schema.name, batched(definition, self.public_op), "FuncTorchBatched", with_keyset=True)
+            library.impl(
+                schema.name,
+                batched(definition, self.public_op, self._traces.note),
+                "FuncTorchBatched",
+                with_keyset=True,
+            )
         if schema.tensors and not self.keys & GRADIENTS and self._served:
             self._add_gradient(library)
 
