@@ -65,8 +65,8 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     if remembered is not None:
         return replace(remembered, seconds=time.perf_counter() - started)
     answer = worker_of(kernel).run(_job(op, kernels, steps), limit_s)
-    results = [placed(kernels, r) for r in answer.results]
-    tried = [(j, r, _outcome(op, *j, r, limit_s)) for j, r in zip(judged, results, strict=True) if j[1]]
+    told = [placed(kernels, r) for r in answer.results]
+    tried = [(j, r, _outcome(op, *j, r, limit_s)) for j, r in zip(judged, told, strict=True) if j[1]]
     outcomes, left_out = configurations.folded(tried)
     trial = Trial(outcomes, time.perf_counter() - started, answer.printed, (*_notes(found), *left_out))
     if answer.guarded:
