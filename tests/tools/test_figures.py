@@ -54,6 +54,22 @@ def test_a_result_as_a_table():
     assert figures.table("Edits", RESULT) == SHOWN
 
 
+@pytest.mark.parametrize(("gpus", "said"), [
+    (["NVIDIA H200, 580.82.07"], "NVIDIA H200, driver 580.82.07, CUDA 13.0; A Processor, 2 cores; torch 2.13.0, triton 3.6.0, g++ 12.2.0"),
+    (["NVIDIA H200, 580.82.07"] * 2, "2 x NVIDIA H200, driver 580.82.07, CUDA 13.0; A Processor, 2 cores; torch 2.13.0, triton 3.6.0, g++ 12.2.0"),
+    ([], "A Processor, 2 cores; torch 2.13.0, g++ 12.2.0"),
+])  # fmt: skip
+def test_what_was_measured_on_a_gpu_names_it_first(gpus, said):
+    result = {"machine": {**RESULT["machine"], "gpus": gpus, "cuda": "13.0"}, "versions": {**RESULT["versions"], "triton": "3.6.0"}}
+    assert figures.measured_on(result) == said
+
+
+@pytest.mark.parametrize("name", ["gpu_latency", "gpu_speed", "inspect_latency"])
+def test_each_benchmark_that_writes_a_result_has_a_title(tmp_path, name):
+    (tmp_path / f"{name}.json").write_text(json.dumps(RESULT))
+    assert figures.render(tmp_path).startswith(f"**{figures.TITLES[name]}**")
+
+
 def test_results_come_in_the_order_of_reading(tmp_path):
     assert figures.render(tmp_path) == figures.NOTHING
     (tmp_path / "call_overhead.json").write_text(json.dumps(RESULT))
