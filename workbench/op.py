@@ -177,8 +177,8 @@ class Op(Live):
 
         `level="full"` sweeps over layouts, sizes, dtypes and values by itself; it takes seconds, shows how far it is,
         and an interrupt keeps the rows so far. A failed row names the smallest input that fails, and what to do.
-        `sanitize=True` adds a run of the GPU kernels under NVIDIA's compute-sanitizer (memcheck and racecheck), which
-        takes tens of seconds.
+        `sanitize=True` adds a run under tools that see every access to memory, which takes tens of seconds: of GPU
+        kernels under NVIDIA's compute-sanitizer (memcheck and racecheck), of C++ under the compiler's own sanitizers.
         """
         from .check import full, quick
 

@@ -1,46 +1,75 @@
-"""`op.check(sanitize=True)`: the installed GPU kernels on the op's cases, under NVIDIA's compute-sanitizer."""
+"""`op.check(sanitize=True)`: the installed kernels on the op's cases, under tools that see every access to memory.
+
+For kernels of a GPU that is NVIDIA's compute-sanitizer, for C++ the compiler's own, in a build for this alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 
-from . import examine
+from . import examine, toolchain
+from .build import sanitized
 from .case import Case
 from .errors import WorkbenchError
 from .report import Row
 from .tiers import Kernel
-from .trial import sanitizer
+from .trial import Job, sanitizer, watched
 from .trial.findings import Finding
 from .version import Version
 
 TOOLS = {
     "memcheck": "no access out of bounds or misaligned, nothing that a free left behind",
     "racecheck": "no hazard between threads of a block in shared memory; races in global memory are not looked for",
+    "address": "no access outside of a tensor, a local or a global variable, none to freed memory",
+    "undefined": "no overflow of a signed integer, bad shift, null or misaligned pointer, bad index of an array",
 }
 SHOWN = 3
 
 
 def rows(op) -> list[Row]:
-    """A row for each tool and each GPU kernel that is installed.
+    """A row for each tool and each kernel that is installed.
 
     >>> rows(rmsnorm)[0].detail
     'no access out of bounds or misaligned, nothing that a free left behind, on 6 cases'
     """
-    versions = [v for (_, device), v in sorted(op.slots.items()) if device == "cuda" and isinstance(v.kernel, Kernel)]
+    versions = [v for _, v in sorted(op.slots.items()) if isinstance(v.kernel, Kernel)]
     if not versions:
-        return [
-            Row("sanitizer", "", "skip", "no GPU kernel is installed, and compute-sanitizer looks at GPU code alone")
-        ]
-    return [row for v in versions for row in _of(op, v)]
+        return [Row("sanitizer", "", "skip", "no kernel is installed, and sanitizers look at compiled code alone")]
+    return [row for v in versions for row in (_of_gpu(op, v) if v.device == "cuda" else _of_cpu(op, v))]
 
 
-def _of(op, version: Version) -> list[Row]:
-    name, kernel = f"{version.slot} {version.device} v{version.number}", version.kernel.with_lines()
+def _name(version: Version) -> str:
+    return f"{version.slot} {version.device} v{version.number}"
+
+
+def _of_gpu(op, version: Version) -> list[Row]:
+    name, kernel = _name(version), version.kernel.with_lines()
     if kernel.trial_device != "cuda":
         return [Row("sanitizer", name, "skip", f"not run: {kernel.unrunnable}")]
+    return _told(op, kernel, name, lambda job: sanitizer.sanitize(job, ("memcheck", "racecheck")))
+
+
+def _of_cpu(op, version: Version) -> list[Row]:
+    name = _name(version)
+    try:
+        compiler = toolchain.compiler()
+        kernel = version.kernel.with_flags(sanitized.flags(compiler))
+        if kernel is None:
+            return [Row("sanitizer", name, "skip", f"not run: code of the {version.tier} tier is not built for it")]
+        preloads = sanitized.preloads(compiler)
+    except WorkbenchError as error:
+        return [Row("sanitizer", name, "skip", error.message)]
+    if not preloads:
+        return [Row("sanitizer", name, "skip", sanitized.missing(compiler))]
+    files = [kernel.source.file, *map(os.path.basename, kernel.headers)]
+    return _told(op, kernel, name, lambda job: watched.watch(job, preloads, files))
+
+
+def _told(op, kernel: Kernel, name: str, run: Callable[[Job], sanitizer.Sanitized]) -> list[Row]:
     try:
         cases, _ = examine.build(op, kernel, op.case_list())
-        found = sanitizer.sanitize(examine.job_of(op, kernel, cases), tuple(TOOLS))
+        found = run(examine.job_of(op, kernel, cases))
     except WorkbenchError as error:
         return [Row("sanitizer", name, "fail", error.message)]
     if found.missing:

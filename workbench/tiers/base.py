@@ -160,11 +160,13 @@ class Kernel(ABC):
         names = tuple(a.name for a in d.allocations)
         return names, (d.shape_key, d.literals, tuple(t.values[0] for t in d.tunes.values()))
 
+    def with_flags(self, more: Sequence[str]) -> Kernel | None:
+        """The same kernel, to be built once with more flags, for tools; None where that is not done."""
+        return None
+
     def with_lines(self) -> Kernel:
         """The same kernel with the line of each instruction in its code, for tools that name lines."""
         return self
-
-    shaped = False  # does what it is built for follow from shapes, too, and not from dtypes alone?
 
     shaped = False  # does what it is built for follow from shapes, too, and not from dtypes alone?
 

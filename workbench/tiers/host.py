@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,7 @@ class HostKernel(Kernel):
         self._floating = tuple(a.name for a in schema.tensors) if floating is None else tuple(floating)
         self._build: Build | None = None
         self._launcher_build: Build | None = None
+        self._once = False  # is it built for one look at it?
         self._loaded: Loaded | native.Launcher | None = None
         # A void function has its outputs made by directives; for others these only describe what is saved.
         self._tried: set[tuple] = set()
@@ -134,11 +136,19 @@ class HostKernel(Kernel):
 
     def _build_text(self) -> None:
         if self._build is None:
-            self._build = self._compile(self.declaration.flags)
+            self._build = self._compile(self.declaration.flags, once=self._once)
 
     def _compile(self, flags: Sequence[str], *, once: bool = False) -> Build:
         file, includes = self.source.file, [self.source.path] if self.source.path else []
         return cpp.compile(self.text(), kind="host", flags=flags, file=file, includes=includes, once=once)
+
+    def with_flags(self, more: Sequence[str]) -> HostKernel | None:
+        if self.tier != "host" or self.device != "cpu":
+            return None
+        other = copy.copy(self)
+        other.declaration = replace(self.declaration, flags=(*self.declaration.flags, *more))
+        other._build, other._once = None, True
+        return other
 
     def place(self, trace: Trace) -> str:
         if self.tier != "host" or self.device != "cpu":

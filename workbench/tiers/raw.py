@@ -6,6 +6,7 @@ they were built before.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,7 @@ class RawKernel(Kernel):
         self.launcher_build: Build | None = None
         self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
         self._launcher: native.Launcher | None = None
+        self._once = False  # is it built for one look at it?
 
     # ------------------------------------------------------------ build
 
@@ -70,7 +72,7 @@ class RawKernel(Kernel):
 
     def _compiled(self, dtypes: Mapping[str, torch.dtype | None], key: tuple) -> tuple[native.Instance, Build]:
         made = body.instantiate(self.source, self.declaration, dtypes)
-        build = self._compile(made.text, self.declaration.flags)
+        build = self._compile(made.text, self.declaration.flags, once=self._once)
         return native.Instance(key, build.path, made), build
 
     def _compile(self, text: str, flags: Sequence[str], *, once: bool = False) -> Build:
@@ -162,6 +164,12 @@ class RawKernel(Kernel):
         return tuple(dict.fromkeys(found))
 
     # ------------------------------------------------------------ trial
+
+    def with_flags(self, more: Sequence[str]) -> RawKernel:
+        other = copy.copy(self)
+        other.declaration = replace(self.declaration, flags=(*self.declaration.flags, *more))
+        other._forms, other._once = {}, True
+        return other
 
     def place(self, trace: Trace) -> str:
         for instance, build in self._forms.values():

@@ -34,7 +34,7 @@ class Finding:
     `allocation` (the nearest one) are 0 where none is told.
     """
 
-    tool: str  # "memcheck", "racecheck", "initcheck" or "synccheck"
+    tool: str  # "memcheck", "racecheck", "initcheck" or "synccheck"; "address" or "undefined"
     kind: str  # "Invalid __global__ write of size 4 bytes"
     kernel: str = ""
     file: str = ""
@@ -53,7 +53,8 @@ class Finding:
         by = f" by thread {_index(self.thread)} in block {_index(self.block)}" if self.thread and self.block else ""
         more = f" and {self.count - 1} more" if self.count > 1 and self.thread else ""
         kernel = self.kernel.partition("(")[0].removeprefix("void ")
-        return f"{self.kind} in {kernel}{where}{by}{more}" + (f": {self.detail}" if self.detail else "")
+        said = f"{self.kind} in {kernel}" if kernel else self.kind
+        return f"{said}{where}{by}{more}" + (f": {self.detail}" if self.detail else "")
 
 
 def parse(text: str, tool: str) -> tuple[Finding, ...]:

@@ -131,21 +131,21 @@ def by_case(text: str, tool: str, job: Job, reply: Reply) -> tuple[Finding, ...]
     """The findings with the case during which each was written, and the tensors that the worker had then."""
     found: list[Finding] = []
     data, begin = text.encode(), 0
-    steps = _steps(reply)
-    for number, (blocks, end) in steps.items():
-        part = data[begin:] if number == max(steps) else data[begin : max(end, begin)]
+    found_steps = steps(reply)
+    for number, (blocks, end) in found_steps.items():
+        part = data[begin:] if number == max(found_steps) else data[begin : max(end, begin)]
         begin = max(end, begin)
         case = job.steps[number].case
         for f in parse(part.decode(errors="replace"), tool):
             found.append(replace(named(f, blocks), case=case))
-    if not steps:
+    if not found_steps:
         found += parse(text, tool)
     return fold(found)
 
 
-def _steps(reply: Reply) -> dict[int, tuple[list[Block], int]]:
+def steps(reply: Reply) -> dict[int, tuple[list[Block], int]]:
     """For each step that began: what its kernels could reach, and how long the log was at its end."""
-    steps: dict[int, tuple[list[Block], int]] = {}
+    found: dict[int, tuple[list[Block], int]] = {}
     current = -1
     for frame in reply.frames:
         try:
@@ -154,9 +154,9 @@ def _steps(reply: Reply) -> dict[int, tuple[list[Block], int]]:
             break
         if kind == "begin":
             current = content[0]
-            steps[current] = (list(content[1]), 0)
-        elif kind == "block" and current in steps:
-            steps[current][0].append(content[0])
-        elif kind == "log" and content[0] in steps:
-            steps[content[0]] = (steps[content[0]][0], content[1])
-    return steps
+            found[current] = (list(content[1]), 0)
+        elif kind == "block" and current in found:
+            found[current][0].append(content[0])
+        elif kind == "log" and content[0] in found:
+            found[content[0]] = (found[content[0]][0], content[1])
+    return found
