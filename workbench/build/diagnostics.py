@@ -43,7 +43,7 @@ BEFORE_NEXT = re.compile(r"^expected (?:.*[‘'][;)}][’'].*before|a [‘'\"];[
 HOST_FUNCTION = re.compile(r"^A function (?:without execution space|explicitly marked as a __host__)")
 FOR_THE_HOST = "this is a function for the host, and a raw cell holds device code alone: write __device__ before it"
 BORING = re.compile(r"^(?:ld returned \d+ exit status|linker command failed)")
-MOST_NOTES, MOST_MESSAGES = 4, 50
+MOST_NOTES, MOST_MESSAGES, MOST_FOLDERS = 4, 50, 2
 HEADERS_OF = {"Python.h": "Python's own are a package: `apt install python3-dev`, `dnf install python3-devel`"}
 
 
@@ -198,12 +198,18 @@ def _diagnostic(file: str, line: int, column: int, severity: str, message: str, 
     missing = NO_HEADER.match(message)
     if severity == "error" and missing:
         name = missing["gcc"] or missing["clang"] or missing["cuda"]
-        places = [*lines.folders, *(lines.system or ("the compiler's own folders",))]
         hint = HEADERS_OF.get(name, "`flags -IFOLDER` adds one")
-        message = f"there is no header {name}: looked in {_listed(places)} ({hint})"
+        message = f"there is no header {name}: looked in {_listed([*lines.folders, *_others(lines)])} ({hint})"
     if severity == "error" and HOST_FUNCTION.match(message):
         message = FOR_THE_HOST
     return Diagnostic(file, line, column, severity, message, lines.at(file, line) if line else "")
+
+
+def _others(lines: Lines) -> tuple[str, ...]:
+    """The folders that are not the user's; of many, how many: the log names them."""
+    if len(lines.system) > MOST_FOLDERS:
+        return (f"{len(lines.system)} folders of CUDA, which `.log` names",)
+    return lines.system or ("the compiler's own folders",)
 
 
 def _listed(places: Sequence[str]) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ..errors import BuildError, ToolchainError
+from ..errors import BuildError, Diagnostic, ToolchainError
 from ..source import Source
-from . import cpp, nvcc, symbols
+from . import cpp, diagnostics, nvcc, symbols
 from .cuda_pieces import Text
 from .cuda_split import Halves, Whole
 from .host import Room
@@ -109,7 +109,7 @@ def _halves(parts: Halves, cell: Cell) -> Built:
     try:
         host = text.build(cpp.compile(given, kind="host-cuda", flags=of_host, file=file, includes=cell.includes))
     except BuildError as error:
-        raise text.error(error) from None
+        raise _as_typed(text.error(error), cell.source) from None
     found = symbols.expressions(symbols.exported(host.path), parts.kernels)
     unsayable = next((e for e in found.values() if "{lambda" in e or "{unnamed" in e or "'lambda" in e), "")
     if unsayable:
@@ -125,6 +125,22 @@ def _halves(parts: Halves, cell: Cell) -> Built:
     except BuildError as error:
         raise _hinted(device_text.error(error), parts) from None
     return Built(host, device_text.build(device), dict(zip(found, device.names, strict=True)))
+
+
+def _as_typed(error: BuildError, source: Source) -> BuildError:
+    """An error that shows the user's lines: the compiler saw launches written otherwise, without `<<<>>>`."""
+    rows = source.text.split("\n")
+
+    def typed(found: Diagnostic) -> Diagnostic:
+        number = found.line - source.first_line
+        if found.file != source.file or not 0 <= number < len(rows) or rows[number] == found.excerpt:
+            return found
+        word = re.match(r"\w*", found.excerpt[max(found.column - 1, 0) :])
+        at = re.search(rf"\b{word[0]}\b", rows[number]) if word and word[0] else None
+        return replace(found, excerpt=rows[number], column=at.start() + 1 if at else 0)
+
+    said = tuple(map(typed, error.diagnostics))
+    return error if said == error.diagnostics else diagnostics.error(said, error.log, otherwise=error.message)
 
 
 def parted(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ..errors import BuildError, Diagnostic, ToolchainError, WorkbenchError
 from . import cache, cuda_headers, diagnostics, includes, nvrtc_errors, nvrtc_library, nvrtc_options, ptxas, store
@@ -131,6 +132,10 @@ class Unit:
     @cached_property
     def target(self) -> tuple[str, str]:
         """(the architecture, why it is not the one that was asked for)"""
+        flag = nvrtc_options.strange_architecture(self.flags)
+        if flag:
+            said = f"{flag} names no GPU architecture: write it like -arch=sm_90"
+            raise ToolchainError(said, **self._place_of(flag))
         arch, because = nvrtc_options.architecture(self.arch, self.flags, self.texts)
         number = re.fullmatch(r"sm_(\d+)[af]?", arch)
         known = nvrtc_library.architectures()
@@ -138,13 +143,20 @@ class Unit:
             return arch, because
         version = "{}.{}".format(*nvrtc_library.version())
         able = ", ".join(f"sm_{n}" for n in known)
+        by_flags = bool(nvrtc_options.architecture("", self.flags, ())[0])
         newer = number and int(number[1]) > known[-1]
         cure = (
             f"A newer one may: type `{nvrtc_library.INSTALL} --upgrade`"
             if newer
-            else "Set WORKBENCH_ARCH to one of these"
+            else f"{'Write' if by_flags else 'Set WORKBENCH_ARCH to'} one of these"
         )
-        raise ToolchainError(f"NVRTC {version} does not compile for {arch}; it knows {able}. {cure}")
+        place = self._place_of(arch.removeprefix("sm_")) if by_flags else {}
+        raise ToolchainError(f"NVRTC {version} does not compile for {arch}; it knows {able}. {cure}", **place)
+
+    def _place_of(self, word: str) -> dict[str, Any]:
+        """The line of the user's flags that says it."""
+        file, line = self.lines.mentioning(rf"//!\s*flags\b.*{re.escape(word)}")
+        return {"file": file, "line": line} if line else {}
 
     def options(self, *extra: str, line_info: bool = False, virtual: bool = False) -> tuple[str, ...]:
         folders = (*self.own, *self.lines.system)
@@ -226,6 +238,8 @@ class Unit:
         if not any(d.severity == "error" for d in said):
             said = (*ptxas.diagnostics(*self._with_ptx(log)), *said)
         error = diagnostics.error(said, log, otherwise=f"NVRTC failed: {answer.result}")
+        if "there is no header" in error.message:
+            error.log += "\n".join(["headers were looked for in:", *self.own, *self.lines.system])
         passing = MAY_PASS.search(log) or diagnostics.NO_HEADER.search(log) or answer.result in _PASSING
         return store.Passing(error) if passing else error
 

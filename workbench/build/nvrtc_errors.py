@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import Diagnostic
+from ..source import code
 from . import cuda_headers, diagnostics, ptxas
 from .diagnostics import Lines
 
 _OF_NAMES = re.compile(r"^__nv_name_map\(\d+\): error: (.*)\n  #pragma nv_mangled_name (.*)\n.*\n", re.MULTILINE)
+_OF_POINTER = re.compile(r"expression must have (?:pointer-to-)?class(?: or struct)? type")
+_OF_TENSOR = re.compile(r"\.(?:sizes?|shape|numel|strides?|dim|data_ptr)\b")
+_BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "__syncthreads", "__syncwarp", "__shfl_sync",
+             "__shfl_down_sync", "__shfl_up_sync", "__shfl_xor_sync", "__ballot_sync", "atomicAdd", "atomicMax",
+             "atomicMin", "atomicCAS", "rsqrtf", "fmaxf", "fminf", "__expf", "printf")  # fmt: skip
+_CURES = (
+    (re.compile(r'"(?:cout|cerr|endl|stderr|stdout|fprintf)"'), "device code prints with printf"),
+    (
+        re.compile(r'no member "(?:vector|string|map|unordered_map)"'),
+        "device code has none: take an array or a pointer",
+    ),
+)
 _FOR_DEVICE = re.compile(r"__(?:global|device)__")
 
 
@@ -26,7 +40,7 @@ def parse(log: str, lines: Lines) -> tuple[Diagnostic, ...]:
         return f"{file or lines.file}({line}): error: {name}: {said[1]}\n"
 
     found = diagnostics.parse(_OF_NAMES.sub(of_name, log), lines)
-    return tuple(map(_with_package, _hosts_in_place(found, lines)))
+    return tuple(_with_cure(_with_package(d), lines) for d in _hosts_in_place(found, lines))
 
 
 def readable(name: str) -> str:
@@ -43,6 +57,26 @@ def _with_package(said: Diagnostic) -> Diagnostic:
     missing = re.match(r"there is no header (\S+):", said.message)
     package = cuda_headers.package_of(missing[1]) if missing else ""
     return replace(said, message=f"{said.message}. `pip install {package}` brings it") if package else said
+
+
+def _with_cure(said: Diagnostic, lines: Lines) -> Diagnostic:
+    """What is the host's alone, with what device code has instead; a misspelt name, with what was probably meant."""
+    if said.severity != "error":
+        return said
+    cure = next((told for pattern, told in _CURES if pattern.search(said.message)), "")
+    if _OF_POINTER.search(said.message) and _OF_TENSOR.search(said.excerpt):
+        cure = "a pointer knows no sizes: name them in directives, '//! n = x.numel()', and take n"
+    unknown = re.match(r'identifier "(\w+)" is undefined', said.message)
+    if unknown and not cure:
+        near = difflib.get_close_matches(unknown[1], [*_BUILT_IN, *_words(lines, unknown[1])], 1, 0.75)
+        cure = f"did you mean {near[0]!r}?" if near else ""
+    return replace(said, message=f"{said.message}; {cure}") if cure else said
+
+
+def _words(lines: Lines, other_than: str) -> list[str]:
+    """The names in the user's text."""
+    found = re.findall(r"[A-Za-z_]\w+", code(lines.text))
+    return [w for w in dict.fromkeys(found) if w != other_than]
 
 
 def _hosts_in_place(found: Sequence[Diagnostic], lines: Lines) -> list[Diagnostic]:

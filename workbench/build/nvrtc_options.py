@@ -29,6 +29,8 @@ _PTXAS = {"-Xptxas", "--ptxas-options"}
 _WITH_VALUE = {"-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-std", "--std", "-include",
                "--pre-include", "-maxrregcount", "--maxrregcount"}  # fmt: skip
 _ARCH = re.compile(r"(?:sm|compute)_(\d+[af]?)")
+_ARCH_FLAGS = frozenset({"-arch", "--arch", "-gencode", "--generate-code", "--gpu-architecture"})
+_ANY_ARCH = frozenset({"native", "all", "all-major"})  # nvcc's, for the GPU at hand
 # Instructions that exist for one generation alone, and headers that use them.
 _OWN_INSTRUCTIONS = re.compile(
     r"\b(?:wgmma|setmaxnreg|tcgen05|cp\.async\.bulk|tensormap)\b|\bcuda::ptx\b|\bcute::|\bcutlass/"
@@ -109,6 +111,23 @@ def architecture(arch: str, flags: Sequence[str], texts: Sequence[str]) -> tuple
         if found:
             return f"{arch}a", found[0].rstrip(":/")
     return arch, ""
+
+
+def strange_architecture(flags: Sequence[str]) -> str:
+    """The flag that names an architecture which is none, "" where all do.
+
+    >>> strange_architecture(("-O3", "-arch=hopper"))
+    '-arch=hopper'
+    """
+    rest = iter(flags)
+    for flag in rest:
+        name, _, value = flag.partition("=")
+        if name not in _ARCH_FLAGS:
+            continue
+        value = value or next(rest, "")
+        if not _ARCH.search(value) and value not in _ANY_ARCH:
+            return f"{name}={value}" if "=" in flag else f"{name} {value}"
+    return ""
 
 
 def limits_cooperative_groups(texts: Sequence[str]) -> bool:

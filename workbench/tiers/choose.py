@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..errors import SchemaError
 from ..source import Function, Source, code
 
 # What only the full tier can build, and how the card names it.
@@ -21,6 +22,7 @@ _FULL = (
     (re.compile(r"#\s*include\s*[<\"](?:torch/(?!csrc/stable|headeronly)|ATen/|c10/|pybind11/)[^>\"]*[>\"]"), "{}"),
 )
 _HOST_TYPE = re.compile(r"\bTensor\b")
+_ON_HOST = re.compile(r"(?<!cute::)\b(?:Tensor|TensorList)\b(?!\s*<)")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,11 @@ class Tier:
 
 
 def tier(source: Source, functions: tuple[Function, ...]) -> Tier:
-    """The tier of a C++ or CUDA cell. Comments and strings decide nothing; includes do."""
+    """The tier of a C++ or CUDA cell. Comments and strings decide nothing; includes do.
+
+    SchemaError, on its line, for a kernel that takes a tensor: that is a mistake in every tier.
+    """
+    _check_kernels(source, functions)
     plain = code(source.text)
     for pattern, because in _FULL:
         found = pattern.search(plain)
@@ -46,6 +52,15 @@ def tier(source: Source, functions: tuple[Function, ...]) -> Tier:
         if any(_HOST_TYPE.search(t) for t in (f.returns, *(p.spelled for p in f.parameters))):
             return Tier("host", f"Tensor in the signature of {f.name}")
     return Tier("raw")
+
+
+def _check_kernels(source: Source, functions: tuple[Function, ...]) -> None:
+    for f in functions:
+        own = {t.name for t in f.templates}
+        for p in f.parameters if f.is_global or f.is_device else ():
+            if _ON_HOST.search(p.spelled) and p.type not in own:
+                said = f"{f.name}: '{p.spelled}': device code takes pointers, tensors are the host's"
+                raise SchemaError(f"{said}: write 'const float* {p.name}'", line=p.line, file=source.file)
 
 
 def full_only(source: Source) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 
 from .. import gpu
-from ..build import cuda_body, driver, native, nvrtc
+from ..build import cuda_body, driver, native, nvrtc, nvrtc_options
 from ..build.cuda_body import CudaBody
 from ..build.resources import Resources
 from ..build.result import Build
@@ -37,8 +37,8 @@ class RawCudaKernel(RawKernel):
 
     @cached_property
     def arch(self) -> str:
-        """What it is compiled for, all forms alike: see `gpu.target`."""
-        return gpu.target().arch
+        """What it is compiled for, all forms alike: `flags -arch=...`, else see `gpu.target`."""
+        return nvrtc_options.architecture(gpu.target().arch, self.declaration.flags, ())[0]
 
     @property
     def compiled_for(self) -> str:
