@@ -28,9 +28,11 @@ def in_turn(
     return steps, judged
 
 
-def folded(tried: Sequence[tuple[Judged, Result, Outcome]]) -> tuple[tuple[Outcome, ...], tuple[str, ...]]:
+def folded(
+    tried: Sequence[tuple[tuple[str, Evidence], Result, Outcome]],
+) -> tuple[tuple[Outcome, ...], tuple[str, ...]]:
     """One outcome a case: the first bad one of its configurations, which it names. And notes on those left out."""
-    groups: dict[tuple[str, int], list[tuple[Result, Outcome]]] = {}
+    groups: dict[tuple[str, int], list[tuple[Result, Outcome]]] = {}  # evidence is one a case
     for (slot, e), result, outcome in tried:
         groups.setdefault((slot, id(e)), []).append((result, outcome))
     notes: dict[str, None] = {}

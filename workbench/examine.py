@@ -66,7 +66,8 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
         return replace(remembered, seconds=time.perf_counter() - started)
     answer = worker_of(kernel).run(_job(op, kernels, steps), limit_s)
     told = [placed(kernels, r) for r in answer.results]
-    tried = [(j, r, _outcome(op, *j, r, limit_s)) for j, r in zip(judged, told, strict=True) if j[1]]
+    pairs = [(slot, e, r) for (slot, e), r in zip(judged, told, strict=True) if e is not None]
+    tried = [((slot, e), r, _outcome(op, slot, e, r, limit_s)) for slot, e, r in pairs]
     outcomes, left_out = configurations.folded(tried)
     trial = Trial(outcomes, time.perf_counter() - started, answer.printed, (*_notes(found), *left_out))
     if answer.guarded:

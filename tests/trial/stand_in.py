@@ -122,6 +122,15 @@ def compiles_long(x, out):
     return twice(x, out)
 
 
+def does_not_fit(x, out):
+    from workbench.build import triton_tune
+    from workbench.trial.call import Skip
+
+    triton_tune.told(f"kernel with B={triton_tune.turn}")
+    triton_tune.told(f"kernel with B={triton_tune.turn}")
+    raise Skip("kernel does not fit")
+
+
 def compiles_for_ever(x, out):
     from workbench.build import triton_tune
 
