@@ -21,7 +21,7 @@ from benchmarks.common import Figure, child, empty_cache, hand_back, say, table,
 
 MODULE = "benchmarks.gpu_latency"
 SHAPES = ((4, 128), (5, 123), (3, 7, 11))
-EDITS, HOST_EDITS, TRITON_EDITS, TORCH_EDITS = 10, 4, 4, 2
+EDITS, HOST_EDITS, TRITON_EDITS = 10, 4, 4
 
 
 def define(name: str, dtypes: Sequence | None = None):
@@ -127,12 +127,12 @@ def _plain_module(text: str) -> Callable:
     return module.leaky
 
 
-def part_load_inline() -> dict:
+def part_load_inline(edits: int) -> dict:
     import torch
     from torch.utils import cpp_extension
 
     seconds = []
-    for e in range(TORCH_EDITS):
+    for e in range(edits):
         begun = time.perf_counter()
         module = cpp_extension.load_inline(
             "bench_leaky_cuda", texts.TORCH_DECLARED, texts.TORCH_CUDA.format(edit=e), functions=["leaky"]
@@ -144,7 +144,7 @@ def part_load_inline() -> dict:
     return {"seconds": seconds}
 
 
-PARTS = {"raw": part_raw, "host": part_host, "triton": part_triton, "load_inline": part_load_inline}
+PARTS: dict = {"raw": part_raw, "host": part_host, "triton": part_triton, "load_inline": part_load_inline}
 
 
 def figures(samples: dict) -> list[Figure]:
@@ -174,10 +174,11 @@ def figures(samples: dict) -> list[Figure]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="without load_inline, which takes 35 s an edit")
+    parser.add_argument("--torch-edits", type=int, default=2, help="edits with load_inline (default 2)")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        hand_back(PARTS[options.part]())
+        hand_back(part_load_inline(options.torch_edits) if options.part == "load_inline" else PARTS[options.part]())
         return 0
     samples: dict = {}
     with empty_cache() as environment:
@@ -185,7 +186,7 @@ def main() -> int:
         for part in PARTS:
             if not (options.quick and part == "load_inline"):
                 say(f"{part} ...")
-                samples[part] = child(MODULE, part, environment=environment)
+                samples[part] = child(MODULE, part, "--torch-edits", options.torch_edits, environment=environment)
     rows = figures(samples)
     print(table("From an edited cell to an installed and checked kernel, GPU", rows))
     print(f"\nwritten to {os.path.relpath(write('gpu_latency', rows, samples))}")
