@@ -73,7 +73,7 @@ def part_raw() -> dict:
     ):
         op = define(f"leaky_{what.replace(' ', '_')}", dtypes)
         found[f"first {what}"] = [run(wb.cuda, op, text, 0)]
-        time.sleep(3)  # headers that are precompiled in the background
+        time.sleep(1.5)  # headers that are precompiled in the background
         found[what] = [run(wb.cuda, op, text, e) for e in range(1, EDITS + 1)]
         found[f"{what}, back"] = [run(wb.cuda, op, text, e) for e in range(1, EDITS + 1)]
     return found
@@ -84,7 +84,7 @@ def part_host() -> dict:
 
     op = define("leaky_host")
     found: dict = {"first": [run(wb.cuda, op, texts.HOST, 0, host_edit=0)]}
-    time.sleep(10)  # the precompiled header
+    time.sleep(6)  # the precompiled header
     run(wb.cuda, op, texts.HOST, 1, host_edit=1)
     found["device half"] = [run(wb.cuda, op, texts.HOST, 10 + e, host_edit=1) for e in range(HOST_EDITS)]
     found["host half"] = [run(wb.cuda, op, texts.HOST, 10, host_edit=10 + e) for e in range(HOST_EDITS)]
