@@ -64,19 +64,20 @@ def run(path: Path) -> Steps:
     """The cells of a notebook in this process: magics are the calls that they stand for. No IPython is needed."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     ran, scope, count = [], {"__name__": "__main__"}, 0
-    for cell in notebook["cells"]:
-        source = "".join(cell["source"])
-        node = Node(cell_type=cell["cell_type"], source=source, outputs=[])
-        if cell["cell_type"] == "code":
+    for given in notebook["cells"]:
+        source = "".join(given["source"])
+        node = Node(cell_type=given["cell_type"], source=source, outputs=[])
+        if given["cell_type"] == "code":
             count += 1
-            _cell(source, node.outputs, scope, f"cell [{count}]")
-            allowed = "raises-exception" in cell["metadata"].get("tags", ())
+            cell(source, node.outputs, scope, f"cell [{count}]")
+            allowed = "raises-exception" in given["metadata"].get("tags", ())
             assert allowed or not any(o["output_type"] == "error" for o in node.outputs), node.outputs[-1]
         ran.append(node)
     return Steps(Node(cells=ran))
 
 
-def _cell(source: str, outputs: list, scope: dict, name: str) -> None:
+def cell(source: str, outputs: list, scope: dict, name: str) -> None:
+    """Run one cell among the names of `scope`; what it prints, displays and raises goes to `outputs`."""
     printed = io.StringIO()
 
     def show(report: Line) -> None:

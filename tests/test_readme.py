@@ -1,0 +1,70 @@
+"""The cells of the README run, in their order, and end as it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import live, notebook_steps
+from tests.notebook_promises import AGREE, UNRUN, line
+from workbench import gpu
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Every fence of code but those with `{ ... }` in them, under its number; and the text of each."""
+    found = re.findall(r"^```(?:python|cpp|cuda|triton)\n(.*?)\n```$", README, re.MULTILINE | re.DOTALL)
+    cells = [text for text in found if "{ ... }" not in text]
+    live.gone("lab::rmsnorm")
+    scope = {"__name__": "__main__"}
+    outputs = []
+    for number, text in enumerate(cells, 1):
+        outputs.append([])
+        notebook_steps.cell(text, outputs[-1], scope, f"cell [{number}]")
+        assert not any(o["output_type"] == "error" for o in outputs[-1]), outputs[-1]
+    yield cells, outputs, scope
+    live.gone("lab::rmsnorm")
+
+
+def said(ran, begins: str) -> str:
+    """All that the cell whose text begins like this displayed and printed."""
+    (number,) = [i for i, text in enumerate(ran[0]) if text.startswith(begins)]
+    return "\n".join(o["text"] if "text" in o else o["data"]["text/plain"] for o in ran[1][number])
+
+
+def test_the_op_is_complete_from_its_first_cell(ran):
+    assert said(ran, "x, w = torch.randn") == "gradients: (4, 128) (128,)\ncompiled:  True\n"
+
+
+def test_each_language_ends_in_its_line(ran):
+    here = gpu.present()
+    line(said(ran, "%%cpp"), "rmsnorm cpp v1", AGREE, r"[\d.]+ (?:us|ms) on llama \(rough\)", timed=False)
+    line(said(ran, "%%cuda"), "rmsnorm cuda v2", AGREE if here else UNRUN, r"\d+ regs, no spills", timed=here)
+    triton = r"\d+ regs, no spills.*" if here else r"interpreted \| compiled for sm_\w+: \d+ regs, no spills.*"
+    line(said(ran, "%%triton"), "rmsnorm triton v3", AGREE, triton, timed=here)
+
+
+def test_the_lines_in_the_text_are_lines_of_this_kind():
+    shown = re.findall(r"^rmsnorm (?:cpp|cuda|triton) v\d .*$", README, re.MULTILINE)
+    assert [text.split(" | ")[0] for text in shown] == ["rmsnorm cpp v1", "rmsnorm cuda v2", "rmsnorm triton v3"]
+    line(shown[1], "rmsnorm cuda v2", UNRUN, r"\d+ regs, no spills", timed=False)
+    line(shown[2], "rmsnorm triton v3", AGREE, r"interpreted \| compiled for sm_90: \d+ regs, no spills.*", timed=False)
+
+
+def test_an_inspection_needs_no_gpu(ran):
+    shown = said(ran, "report = rmsnorm.inspect()")
+    assert "lab::rmsnorm v3 forward cuda | Triton, float32" in shown
+    assert "LDG" in shown, "the stage sass was printed"
+    assert "lab::rmsnorm forward | v2 beside v3" in shown
+
+
+def test_what_it_counts_is_there():
+    ops = [p.parent.name for p in (Path(__file__).parents[1] / "kernels").glob("*/op.py")]
+    words = {10: "ten", 11: "eleven", 12: "twelve"}
+    assert f"holds {words[len(ops)]} ops" in README
+    table = (Path(__file__).parents[1] / "kernels" / "README.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(ops)
