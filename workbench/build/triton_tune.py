@@ -73,13 +73,21 @@ def label(kernel: Any, config: Any) -> str:
 def hear_compiler() -> None:
     """Let `compiling` hear of all that Triton compiles, its launchers in C included, until it is loaded."""
     from triton import knobs
+    from triton.runtime.jit import JITFunction
 
-    knobs.runtime.jit_cache_hook = _compiles
     knobs.runtime.kernel_load_end_hook.add(_loaded)
+    usual = JITFunction._do_compile  # Triton's own hook there writes all constants as JSON, which not all can be
+    if not hasattr(usual, "usual"):
+        JITFunction._do_compile = _heard(usual)
 
 
-def _compiles(**_: Any) -> None:
-    compiling(True)
+def _heard(usual: Callable) -> Callable:
+    def do_compile(*args: Any, **keywords: Any) -> Any:
+        compiling(True)
+        return usual(*args, **keywords)
+
+    do_compile.usual = usual  # type: ignore[attr-defined]
+    return do_compile
 
 
 def _loaded(*_: Any) -> None:
