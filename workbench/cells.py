@@ -250,7 +250,10 @@ def _case_names(cases: str | list[str] | None) -> list[str] | None:
     if cases is None:
         return None
     if isinstance(cases, str):
-        return [] if cases.strip() == "none" else [c.strip() for c in cases.split(",") if c.strip()]
+        names = [c.strip() for c in cases.split(",") if c.strip()]
+        if not names:
+            raise SchemaError("cases names no case; 'none' means that none is to be tried")
+        return [] if names == ["none"] else names
     return list(cases)
 
 

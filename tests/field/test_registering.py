@@ -293,6 +293,8 @@ def test_f20_so_it_is_wherever_names_are_taken(namespace):
     scale = live.scale()
     wb.cpp(scale, SCALE, cases="odd")
     assert [o.case for o in scale.runs().trial.outcomes] == ["odd"]
+    with pytest.raises(SchemaError, match="cases names no case; 'none' means"):
+        wb.cpp(scale, SCALE, cases="")  # never untried without a word
 
 
 # ---------------------------------------------------------------- F21: what a call costs
