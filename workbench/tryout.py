@@ -203,7 +203,7 @@ class _Running:
         worst = next((f for f in judged if f.wrong), judged[0])
         first = _bits(results[0])
         differing = sum(_bits(r) != first for r in results[1:]) if len(results) > 1 else 0
-        return replace(worst, differing=differing, seconds=results[0].seconds)
+        return replace(worst, differing=differing, seconds=min(r.seconds for r in results))
 
     def _judged(self, e: Evidence, r: Result) -> Finding:
         outcome = examine._outcome(self.op, self.slot, e, r, LIMIT_S)

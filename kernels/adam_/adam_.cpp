@@ -39,8 +39,8 @@ inline void several(float* p, float* a, float* s, const float* g, const Step& k)
 }  // namespace
 
 void adam_(std::vector<Tensor> params, std::vector<Tensor> grads, std::vector<Tensor> m, std::vector<Tensor> v,
-           double lr, double b1, double b2, double eps, int64_t step) {
-  const Step k{float(lr / (1 - std::pow(b1, step))), float(b2), float(1 - b1), float(1 - b2), float(eps), float(1 - std::pow(b2, step))};
+           float lr, double b1, double b2, float eps, int64_t step) {
+  const Step k{float(lr / (1 - std::pow(b1, step))), float(b2), float(1 - b1), float(1 - b2), eps, float(1 - std::pow(b2, step))};
   for (size_t i = 0; i < params.size(); ++i) {
     float *p = params[i].mutable_data_ptr<float>(), *a = m[i].mutable_data_ptr<float>(), *s = v[i].mutable_data_ptr<float>();
     const float* g = grads[i].const_data_ptr<float>();

@@ -56,7 +56,10 @@ def checked(op, only=()):
 def test_every_mutant_is_found(m):
     op = made(m.op, OPS[m.op], **mutated(m))  # its own trial must not have found it
     asked = {"fake": "metadata"}.get(m.check, m.check)
-    report = checked(op, ("sizes", "layouts", asked) if asked in full.HERE else (asked,))
+    for _ in range(8 if m.check == "determinism" else 1):  # on a loaded machine threads may never be at work together
+        report = checked(op, ("sizes", "layouts", asked) if asked in full.HERE else (asked,))
+        if not report.ok:
+            break
     found = [r for r in report.rows if r.status == "fail" and r.check == m.check and r.case.startswith(m.about)]
     assert found, f"no {m.check} row fails:\n{report}"
     assert any(re.search(m.says, r.detail) for r in found), str(report)

@@ -70,5 +70,5 @@ def test_without_those_instructions(adam_):
     wb.cpp(adam_, plain)
     assert adam_.runs("forward", "cpu").number == former + 1
     with pytest.raises(TrialError, match="differs on 4 tensors float32"):
-        wb.cpp(adam_, plain.replace("*p -= k.lr", "*p += k.lr"))
+        wb.cpp(adam_, plain.replace("*p -= k.rate", "*p += k.rate"))
     adam_.restore(former)

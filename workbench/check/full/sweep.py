@@ -182,15 +182,15 @@ def scalars(base: Case, family: Sizes, schema: Schema) -> Iterator[Variant]:
                 yield Variant("scalars", a.name, base, family, scalars=((a.name, other),))
 
 
-def many(base: Case, family: Sizes, schema: Schema) -> Variant | None:
-    """An input on which threads share the work, to be run several times; None where no size can grow."""
+def many(base: Case, family: Sizes, schema: Schema, least: int = MANY) -> Variant | None:
+    """An input of at least so many elements, to be run several times; None where no size can grow."""
     made = Variant("determinism", "large", base, family)
-    for _ in range(32):
-        if elements(made, schema) >= MANY or not family.classes:
+    for _ in range(64):
+        if elements(made, schema) >= least or not family.classes:
             break
-        least = min(range(len(family.classes)), key=lambda c: made.size(c, schema))
-        made = made.resized({least: 2 * made.size(least, schema) + 1})
-    return made if family.classes and MANY <= elements(made, schema) <= 16 * MANY else None
+        smallest = min(range(len(family.classes)), key=lambda c: made.size(c, schema))
+        made = made.resized({smallest: 2 * made.size(smallest, schema) + 1})
+    return made if family.classes and least <= elements(made, schema) <= 16 * least else None
 
 
 def huge(base: Case, family: Sizes, schema: Schema, limit: int = 1 << 31) -> Iterator[tuple[Variant, int]]:
