@@ -63,7 +63,10 @@ def test_the_whole_of_it_on_a_right_kernel(scale):
     for name in ("sizes", "layouts", "values", "dtypes", "scalars", "memory", "determinism", "metadata", "requires_grad",
                  "directional derivatives", "compiled, dynamic shapes", "export", "inductor", "autocast", "vmap"):  # fmt: skip
         assert any(r.check == name and r.status == "pass" for r in report.rows), name
-    assert row(report, "sizes", "empty").detail == "3 inputs: values, shapes, dtypes and strides as the reference's, exactly"
+    assert (
+        row(report, "sizes", "empty").detail
+        == "3 inputs: values, shapes, dtypes and strides as the reference's, exactly"
+    )
     assert row(report, "CUDA graph").status == "skip" and "no GPU here" in row(report, "CUDA graph").detail
     assert row(report, "second derivatives").status == "pass"
     assert "1 graph" in row(report, "compiled, dynamic shapes").detail
@@ -96,7 +99,9 @@ def test_a_crash_costs_nothing_and_hides_no_other_input(scale):
     wb.cpp(scale, SCALE.replace("  for", "  if (n == 19 * 8) *(volatile int*)nullptr = 1;\n  for"))
     report = check(scale, "sizes", "layouts")
     odd = row(report, "sizes", "odd")
-    assert odd.status == "fail" and odd.detail.startswith("crashes: 1 of 4 inputs fail, smallest found: x float32[19, 8]")
+    assert odd.status == "fail" and odd.detail.startswith(
+        "crashes: 1 of 4 inputs fail, smallest found: x float32[19, 8]"
+    )
     assert "null pointer" in odd.detail and odd.cure == "An argument that is None is null: test for it first."
     assert all(r.status == "pass" for r in report.rows if r.check == "layouts")
 
@@ -122,7 +127,10 @@ def test_what_the_reference_refuses_is_no_failure():
     body = "//! _, cols = x.shape\n//! out = empty(cols)\nvoid pick(const float* x, float* out, int64_t k, int64_t cols) {\n  for (int64_t c = 0; c < cols; ++c) out[c] = x[k * cols + c];\n}\n"
     wb.cpp(pick, body)
     scalars = row(check(pick, "scalars"), "scalars", "k")
-    assert scalars.status == "pass" and "only the reference refuses: the reference refuses it (ValueError: no row -1)" in scalars.detail
+    assert (
+        scalars.status == "pass"
+        and "only the reference refuses: the reference refuses it (ValueError: no row -1)" in scalars.detail
+    )
     wb.cpp(pick, body.replace("x[k *", "x[k * 10000 *"), force=True, cases="none")
     scalars = row(check(pick, "scalars"), "scalars", "k")
     assert scalars.status == "fail" and "reads past the end of x" in scalars.detail, "of k=1 the reference takes"
@@ -210,13 +218,16 @@ def test_progress_counts_up_to_its_end(scale):
 
 def test_a_gradient_that_is_wrong_for_other_sizes_only(scale):
     wb.cpp(scale, SCALE)
-    wb.cpp("full::scale.backward", """\
+    wb.cpp(
+        "full::scale.backward",
+        """\
 //! n = x.numel()
 //! grad_x = empty_like(x)
 void backward(const float* grad_out, const float* x, float* grad_x, double k, int64_t n) {
   for (int64_t i = 0; i < n; ++i) grad_x[i] = grad_out[i] * float(k) * (n > 100 ? 2 : 1);
 }
-""")
+""",
+    )
     report = check(scale, "sizes", "gradients")
     found = row(report, "gradients", "sizes")
     assert found.status == "fail" and "grad_x: " in found.detail and found.mismatch.output == "grad_x"
@@ -254,7 +265,12 @@ def test_a_second_opinion_where_the_reference_was_lucky():
 
 
 def test_counts_past_a_limit_are_run_where_there_is_memory(scale):
-    wb.cpp(scale, SCALE.replace("int64_t i = 0", "uint16_t i = 0").replace("++i)", "++i) if (i != 65535 || n < 65536)").replace("i < n", "i < (n & 65535)"))
+    wb.cpp(
+        scale,
+        SCALE.replace("int64_t i = 0", "uint16_t i = 0")
+        .replace("++i)", "++i) if (i != 65535 || n < 65536)")
+        .replace("i < n", "i < (n & 65535)"),
+    )
     tries = tryout.tries_of(scale)[0]
     families = full.run.Full(scale, "cpu", [], (), lambda p: None).families
     made = list(special.huge(tries, scale.schema, families, limit=1 << 16))
