@@ -237,7 +237,7 @@ def test_interpret_runs_in_this_process(scale):
     ("tl.load(x + i,", "tl.load(x + i + 100000000000,", "crash", "SIGSEGV"),
     ("tl.store(out + i,", "tl.store(x + i,", "mutation", "argument x"),
     ("    out =", "    raise ValueError('no')\n    out =", "mismatch", "cell, line 8: ValueError: no"),
-    ("return out", "return out, x", "mismatch", "scale returned a tuple as out"),
+    ("return out", "return out, x", "mismatch", "scale returned 2 results; scale gives out, a Tensor"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_and_nothing_is_lost(scale, old, new, kind, words):
     wb.triton(scale, SCALE)
@@ -377,7 +377,7 @@ def test_the_fast_call_takes_what_is_usual_and_leaves_the_rest(scale):
     scale.registration.go_direct("cpu", call)
     scale(X, 7.0), scale(X.clone().requires_grad_(), 8.0)
     assert quick[2:] == [7.0]
-    with pytest.raises(wb.SchemaError, match="scale returned 0 results; .*::scale gives out"):
+    with pytest.raises(wb.SchemaError, match="scale returned nothing; scale gives out"):
         triton_run.fast(kernel.plan, lambda x, k: None, None, {(torch.float32,)}, "cpu")(X)
     scale.registration.go_direct("cpu", None)
     assert torch.equal(scale(X, 7.0), X * 7) and quick[3:] == []

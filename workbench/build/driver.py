@@ -180,10 +180,11 @@ def _for_a_gpu_here(path: str, data: bytes) -> None:
 def _unloadable(path: str, code: int) -> ToolchainError | BuildError:
     if code in (NEWER_PTX, NEWER_TOOLKIT):
         known = ".".join(map(str, version()))
+        package = f"nvidia-cuda-nvrtc-cu{version()[0]}" if version() < (13, 0) else "nvidia-cuda-nvrtc"
         return ToolchainError(
             f"the NVIDIA driver knows CUDA {known}, and the kernel was compiled by a newer toolkit ({_words(code)}). "
             f"Update the driver, or install the toolkit of that version: "
-            f"`pip install 'nvidia-cuda-nvrtc-cu{version()[0]}<={known}.999'`"
+            f"`pip install '{package}<={known}.999'`"
         )
     if code == NO_IMAGE:
         here = ", ".join(dict.fromkeys(d.arch for d in devices())) or "none"

@@ -107,7 +107,7 @@ def _cuda(name: str, sources: Sequence[Source], cflags: Sequence[str]) -> Cuda |
             f"torch here ({toolchain.torch().version}) was built without CUDA, and {name} needs "
             f"{found[1] or found[0]}: install a torch with CUDA (https://pytorch.org/get-started/locally)"
         )
-    return Cuda(nvcc.find(name), gpu.target().arch)
+    return Cuda(nvcc.find("CUDA code on torch::Tensor"), gpu.target().arch)
 
 
 def headers_of(

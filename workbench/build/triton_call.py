@@ -70,7 +70,19 @@ def call(plan: Plan, function: Callable, values: Mapping[str, Any]) -> list[Any]
     """Call the launcher; all results in order, as the op gives them. SchemaError where they are not what it gives."""
     given = settled(plan, values) if plan.contiguous else values
     returned = function(**{n: given[n] for n in plan.takes})
-    return gradients(plan, values, returned) if plan.slot == "backward" else outputs(plan, returned)
+    if plan.slot == "backward":
+        return gradients(plan, values, returned)
+    found = outputs(plan, returned)
+    _on_one_device(plan, given, found)
+    return found
+
+
+def _on_one_device(plan: Plan, given: Mapping[str, Any], found: Sequence[Any]) -> None:
+    name, home = next(((n, t.device) for n, v in given.items() for t in _tensors(v)), ("", None))
+    for result, value in zip(plan.results, found, strict=True):
+        if home is not None and isinstance(value, torch.Tensor) and value.device != home:
+            said = f"{plan.function} returned {result} on {value.device}; {name} is on {home}"
+            raise SchemaError(said, line=plan.line, file=plan.file)
 
 
 def settled(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,14 +107,15 @@ def outputs(plan: Plan, returned: Any) -> list[Any]:
     found = [] if returned is None else list(returned) if several else [returned]
     if len(found) != len(wanted):
         names = ", ".join(wanted) or "nothing: it returns None"
+        got = "nothing" if returned is None else _counted(found)
         raise SchemaError(
-            f"{plan.function} returned {_counted(found)}; {plan.schema.qualname} gives {names}",
+            f"{plan.function} returned {got}; {plan.schema.name} gives {names}",
             line=plan.line, file=plan.file,
         )  # fmt: skip
     types = (*plan.schema.output_types, *["Tensor"] * len(plan.schema.saves))
     for name, kind, value in zip(wanted, types, found, strict=True):
         if kind == "Tensor" and not isinstance(value, torch.Tensor):
-            said = f"{plan.function} returned a {type(value).__name__} as {name}, which is a Tensor"
+            said = f"{plan.function} returned {_what(value)}; {plan.schema.name} gives {name}, a Tensor"
             raise SchemaError(said, line=plan.line, file=plan.file)
     return found
 
@@ -170,6 +183,14 @@ def _floating(value: Any) -> bool:
 def _tensors(value: Any) -> list[torch.Tensor]:
     several = value if isinstance(value, (list, tuple)) else [value]
     return [t for t in several if isinstance(t, torch.Tensor)]
+
+
+def _what(value: Any) -> str:
+    """`2 results`, `an int`."""
+    if isinstance(value, (tuple, list)):
+        return _counted(value)
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _counted(found: Sequence[Any]) -> str:

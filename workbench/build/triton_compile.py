@@ -24,6 +24,7 @@ import torch
 from .. import gpu
 from ..errors import BuildError, Diagnostic
 from ..gpu import Target
+from . import triton_hints, triton_slips
 from .resources import Resources
 from .triton_kernels import innermost, own_kernels
 from .triton_launches import Form, Seen, address, described, forms, key
@@ -70,6 +71,7 @@ def compile(
     todo = {k: group for k, group in groups.items() if k not in known}
     if not todo:
         return {}
+    triton_slips.check_arch(target)
     launchers = _Launchers()
     with LOCK, targeting(target), _hits() as hits, at_once(len(todo)) as pool:
         run = partial(_first_that_fits, module, target=target, hits=hits, launchers=launchers)
@@ -230,13 +232,17 @@ def said(error: BaseException, module: Any, kernel: Any) -> BuildError:
     named = [e for e in chain if hasattr(e, "node") and hasattr(e, "src") and getattr(e.node, "lineno", None)]
     if not named:
         first = str(error).strip().splitlines() or [""]
+        text, line = triton_hints.foreign(first[0], kernel)
+        if text:
+            return _at(BuildError, text, kernel, line, log=str(error))
         text = f"Triton does not compile {kernel.__name__}: {type(error).__name__}: {first[0]}"
         return _at(BuildError, text, kernel, kernel.starting_line_number, log=str(error))
     inner = named[-1]
     functions = [innermost(k) for k in own_kernels(module).values()]
     home = next((f for f in functions if f.src == inner.src), kernel)
     cause = next((str(e) for e in reversed(chain) if not hasattr(e, "node")), "")
-    text = (inner.error_message or cause or type(inner).__name__).strip()
+    text = triton_hints.plain((inner.error_message or cause or type(inner).__name__).strip())
+    text += triton_hints.hint(text)
     line = home.starting_line_number + inner.node.lineno - 1
     return _at(BuildError, text, home, line, inner.node.col_offset + 1, str(error))
 

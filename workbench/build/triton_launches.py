@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from . import triton_tune
+from ..errors import Diagnostic
+from . import triton_slips, triton_tune
 from .triton_kernels import innermost, rebound
 
 MOST_INTERPRETED = 16  # configurations of a case in the interpreter, which is slow
@@ -24,6 +25,7 @@ class Seen:
     args: tuple
     keywords: Mapping[str, Any]
     every: bool = False  # are all configurations of an autotuned kernel wanted, or any one of them?
+    empty: Diagnostic | None = None  # that its grid has no block
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,14 @@ class _Recorder:
     def __getitem__(self, grid: Any) -> Callable:
         return lambda *args, **keywords: self.run(*args, grid=grid, **keywords)
 
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        raise triton_slips.without_grid(self._kernel)
+
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **keywords: Any) -> None:
         if self._found is not None:
-            self._found.append(Seen(self._kernel, args, keywords))
+            triton_slips.launch(self._kernel, grid, args, keywords)
+            empty = triton_slips.nothing(self._kernel, grid)
+            self._found.append(Seen(self._kernel, args, keywords, empty=empty))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)

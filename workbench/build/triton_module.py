@@ -23,7 +23,7 @@ from typing import Any
 
 from ..errors import BuildError, Diagnostic, WorkbenchError
 from ..source import Source
-from . import triton_text
+from . import triton_hints, triton_text
 from .triton_beside import absolute, beside, file_of, files_of, package_of, read
 from .triton_kernels import innermost
 from .triton_text import padded
@@ -169,6 +169,7 @@ def raised(error: BaseException, file: str) -> BuildError:
     """What a cell's own text raised while it was loaded, on the innermost of its lines."""
     where, line, excerpt = _place(error, file)
     said = f"{type(error).__name__}: {error}"
+    said += triton_hints.hint(said, error)
     found = Diagnostic(where, line, 1, "error", said, excerpt)
     return BuildError(said, diagnostics=(found,), log=str(found), line=line, file=where)
 
@@ -183,6 +184,7 @@ def told(error: BaseException, file: str) -> str:
     where, line, _ = _place(error, file)
     named = getattr(error, "node", None)
     text = f"{type(error).__name__}: {error}" if named is None else str(error)
+    text += triton_hints.hint(text, error)
     return (f"{where}, line {line}: " if line else "") + text
 
 

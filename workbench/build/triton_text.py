@@ -9,9 +9,10 @@ import ast
 import builtins
 import dis
 import json
+import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ..source import Source
 GIVEN = ("torch", "triton", "tl")  # there without import
 MODULE_NAMES = frozenset({"__name__", "__file__", "__doc__", "__package__", "__spec__", "__loader__", "__builtins__",
                           "__annotations__"})  # fmt: skip
+USUAL = {"np": "import numpy as np", "F": "import torch.nn.functional as F", "nn": "from torch import nn"}
 # What the notebook has under the names that a cell lacks: for messages alone.
 _offered: ContextVar[Mapping[str, object]] = ContextVar("offered", default=types.MappingProxyType({}))
 
@@ -74,8 +76,11 @@ def parse(source: Source) -> ast.Module:
         line = error.lineno or source.first_line
         rows = padded(source).splitlines()
         excerpt = rows[line - 1] if 0 < line <= len(rows) else ""
-        said = Diagnostic(source.file, line, error.offset or 1, "error", str(error.msg), excerpt)
-        raise BuildError(str(error.msg), diagnostics=(said,), log=str(said), line=line, file=source.file) from None
+        told = str(error.msg)
+        if re.search(r"\b__global__\b|^\s*//!", source.text, re.MULTILINE):
+            told += ": this is CUDA, which goes into a %%cuda cell"
+        said = Diagnostic(source.file, line, error.offset or 1, "error", told, excerpt)
+        raise BuildError(told, diagnostics=(said,), log=str(said), line=line, file=source.file) from None
 
 
 def has_backward(source: Source) -> bool:
@@ -173,8 +178,11 @@ def imported(text: str) -> Iterator[tuple[str, int]]:
 # ---------------------------------------------------------------- names that the cell lacks
 
 
-def check_names(source: Source) -> None:
-    """SchemaError, on its line, for the first name that the cell uses and neither defines nor imports."""
+def check_names(source: Source, arguments: Sequence[str] = ()) -> None:
+    """SchemaError, on its line, for the first name that the cell uses and neither defines nor imports.
+
+    `arguments` are the op's: a launcher that uses one must take it.
+    """
     tree = parse(source)
     if any(isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names) for n in ast.walk(tree)):
         return  # what a star brings is known when it runs
@@ -182,13 +190,20 @@ def check_names(source: Source) -> None:
     known = {*GIVEN, *MODULE_NAMES, *vars(builtins), *bound(code)}
     for name, line in sorted(loads(code), key=lambda found: found[1]):
         if name not in known:
-            raise lacking(source, tree, name, line)
+            raise lacking(source, tree, name, line, arguments)
 
 
-def lacking(source: Source, tree: ast.Module, name: str, line: int) -> SchemaError:
+def lacking(source: Source, tree: ast.Module, name: str, line: int, arguments: Sequence[str] = ()) -> SchemaError:
     """The error on a name that is not there: which, where, and how to bring it."""
-    inside = [f for f in _functions(tree) if is_kernel(f) and f.lineno <= line <= (f.end_lineno or line)]
+    around = [f for f in _functions(tree) if f.lineno <= line <= (f.end_lineno or line)]
+    inside = [f for f in around if is_kernel(f)]
+    if around and name in arguments:
+        verb = "pass it to" if inside else "write it among the parameters of"
+        said = f"{name} is an argument of the op, which {around[0].name} does not take: {verb} {around[0].name}"
+        return SchemaError(said, line=line, file=source.file)
     cure = bring(name, _offered.get()[name], in_kernel=bool(inside)) if name in _offered.get() else ""
+    if not cure and name in USUAL:
+        cure = f"write '{USUAL[name]}' in it"
     if not cure and name in sys.stdlib_module_names:
         cure = f"write 'import {name}' in it"
     if not cure:

@@ -44,13 +44,13 @@ class TritonKernel(Kernel):
     ) -> None:
         _require_triton()
         name = function or ("backward" if slot == "backward" else schema.name)
-        triton_text.check_names(source)
         self.launcher = triton_text.launcher(source, name)
         declaration = directives.parse(source, schema, entry=slot)
         super().__init__(source, schema, slot, declaration, device)
         self.headers = triton_beside.beside(source)
         self.here = here  # is it tried in this process, so that breakpoint() and print work?
         self.plan = self._plan()
+        triton_text.check_names(source, [a.name for a in self.declaration.arguments])
         self.forward: Kernel | None = None  # of a backward: whose saved tensors it takes
         self.registration: Any = None  # the op's
         self.specialised = Forms(source, self.plan, self._with_saved)
@@ -171,7 +171,8 @@ class TritonKernel(Kernel):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return triton_variants.flood(self.specialised.compiled.values(), self.source.file)
+        forms = self.specialised
+        return (*forms.warnings, *triton_variants.flood(forms.compiled.values(), self.source.file))
 
     @property
     def unrunnable(self) -> str:

@@ -12,7 +12,7 @@ import torch
 from .. import gpu
 from ..build import triton_call
 from ..build.triton_call import Plan
-from ..errors import WorkbenchError
+from ..errors import Diagnostic, WorkbenchError
 from ..source import Source
 
 MOST_MET = 64
@@ -27,6 +27,7 @@ class Forms:
     def __init__(self, source: Source, plan: Plan, complete: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         self.source, self.plan, self.complete = source, plan, complete
         self.compiled: dict[str, Any] = {}
+        self.warnings: tuple[Diagnostic, ...] = ()  # on launches that run nothing
         self.note = ""  # why its kernels could not be compiled before they are launched
         self._met: dict[tuple, dict[str, Any]] = {}
         self._launches: dict[tuple, list[Any]] = {}
@@ -47,6 +48,9 @@ class Forms:
             for i, values in enumerate(met)
             for s in self._seen(values, interpreted=interpreted)
         ]
+        sized = [triton_call.size(values) > 0 for values in met for _ in self._seen(values, interpreted=interpreted)]
+        found = [s.empty for s, some in zip(seen, sized, strict=True) if some and s.empty is not None]
+        self.warnings = tuple(dict.fromkeys((*self.warnings, *found)))
         self.compiled |= triton_compile.compile(module, seen, gpu.target(), self.compiled, exact=not interpreted)
 
     def turns(self, cases: Sequence[Mapping[str, Any]], *, interpreted: bool) -> Mapping[int, int]:
