@@ -20,6 +20,7 @@ FILES = {
     "softmax triton": ("softmax", "softmax_triton.py"),
     "int8_quantise cuda": ("int8_quantise", "int8_quantise.cu"),
     "gelu_linear triton": ("gelu_linear", "gelu_linear_triton.py"),
+    "flash triton": ("flash", "flash_triton.py"),
 }
 ROUNDING = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

@@ -97,18 +97,19 @@ def keys_kernel(
 
 
 def sizes(q, k):
-    """(heads, length, keys, width) and what the kernels are launched with."""
+    """(heads, length, keys, width), and what the kernels are launched with: by rows, by keys."""
     length, keys, width = q.size(-2), k.size(-2), q.size(-1)
-    blocks = dict(ROWS=32, COLS=32) if length < 512 or q.element_size() > 2 else dict(ROWS=64, COLS=64)
-    launch = dict(D=max(16, triton.next_power_of_2(width)), num_warps=4, num_stages=2, **blocks)
-    return q.shape[:-2].numel(), length, keys, width, launch
+    large, small = length >= 512 and q.element_size() < 4, 16 if q.element_size() > 2 and width > 64 else 32
+    launch = dict(D=max(16, triton.next_power_of_2(width)), COLS=64 if large else small, num_warps=8, num_stages=2)
+    by_rows, by_keys = dict(ROWS=128 if large else small, **launch), dict(ROWS=64 if large else small, **launch)
+    return q.shape[:-2].numel(), length, keys, width, by_rows, by_keys
 
 
 def flash(q, k, v, causal=False, scale=None):
     if v.shape != k.shape or q.shape[:-2] != k.shape[:-2]:
         raise ValueError(f"q, k, v are (..., length, size) with the same ..., got {q.shape}, {k.shape}, {v.shape}")
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    heads, length, keys, width, launch = sizes(q, k)
+    heads, length, keys, width, launch, _ = sizes(q, k)
     out, lse = torch.empty_like(q), torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
     grid = (triton.cdiv(length, launch["ROWS"]), heads)
     forward_kernel[grid](q, k, v, out, lse, scale or width**-0.5, length, keys, width, CAUSAL=causal, **launch)
@@ -117,10 +118,10 @@ def flash(q, k, v, causal=False, scale=None):
 
 def backward(grad_out, q, k, v, out, lse, causal, scale):
     grad_out, q, k, v = grad_out.contiguous(), q.contiguous(), k.contiguous(), v.contiguous()
-    heads, length, keys, width, launch = sizes(q, k)
+    heads, length, keys, width, by_rows, by_keys = sizes(q, k)
     delta = (grad_out.float() * out.float()).sum(-1)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     given = (scale or width**-0.5, length, keys, width, causal)
-    queries_kernel[triton.cdiv(length, launch["ROWS"]), heads](grad_out, q, k, v, lse, delta, dq, *given, **launch)
-    keys_kernel[triton.cdiv(keys, launch["COLS"]), heads](grad_out, q, k, v, lse, delta, dk, dv, *given, **launch)
+    queries_kernel[triton.cdiv(length, by_rows["ROWS"]), heads](grad_out, q, k, v, lse, delta, dq, *given, **by_rows)
+    keys_kernel[triton.cdiv(keys, by_keys["COLS"]), heads](grad_out, q, k, v, lse, delta, dk, dv, *given, **by_keys)
     return dq, dk, dv
