@@ -92,7 +92,7 @@ ROGUES = {
     # signals
     "null pointer": Rogue("*(volatile float*)nullptr = 1;", "crash", NULL, line=True),
     "wild pointer": Rogue("*(volatile float*)0x123456789abc = 1;", "crash", "it writes at 0x123456789abc", line=True),
-    "wild read": Rogue("out[0] += ((volatile const float*)x)[1ll << 35];", "crash", "it reads at 0x", line=True),
+    "wild read": Rogue("out[0] += ((volatile const float*)x)[-(1ll << 35)];", "crash", "it reads at 0x", line=True),
     "bus": Rogue("raise(SIGBUS);", "crash", "stopped by SIGBUS", line=True),
     "past the end of a file": Rogue(
         "FILE* f = tmpfile(); *(volatile char*)mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, fileno(f), 0) = 1;",

@@ -91,8 +91,9 @@ def test_every_way_twenty_times_in_one_process(raw, monkeypatch):
     for name, rogue in ROGUES.items():
         for _ in range(TIMES):
             if name == "all memory":  # less of it, so that it is soon taken
-                resource.prlimit(worker().pid, resource.RLIMIT_DATA, (2 << 30, 2 << 30))
-            survives(raw, rogue, "raw", monkeypatch, limit_s=min(rogue.limit_s, 0.25) if rogue.kind == "hang" else 0.0)
+                resource.prlimit(worker().pid, resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+            short = rogue.kind == "hang" and "thread" not in rogue.says
+            survives(raw, rogue, "raw", monkeypatch, limit_s=0.25 if short else 0.0)
     assert os.getpid() == process and len(ROGUES) >= 75
     assert len(raw.versions) >= TIMES * len(ROGUES)
 
@@ -107,9 +108,9 @@ def test_on_tensors(name, monkeypatch):
 @pytest.mark.parametrize("tier", ["host", "full"])
 def test_in_the_other_tiers(tier, monkeypatch):
     with doubling(tier) as op:
-        for name in IN_OTHER_TIERS if tier == "host" else IN_OTHER_TIERS[::4]:
-            for _ in range(TIMES if tier == "host" else 3):
-                survives(op, ROGUES[name], tier, monkeypatch)
+        for name in IN_OTHER_TIERS if tier == "host" else ("exit",):
+            for _ in range(2):  # the text is compiled once
+                survives(op, ROGUES[name], tier, monkeypatch, limit_s=3.0 if ROGUES[name].kind == "hang" else 0.0)
 
 
 def test_a_library_that_cannot_be_loaded(raw, tmp_path, monkeypatch):

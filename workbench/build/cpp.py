@@ -24,7 +24,7 @@ from .result import Build, Made
 
 LIMIT_S = 600.0
 NAMES_ITS_FILE = re.compile(r"\bassert\b|__FILE__|\bsource_location\b|[A-Z_]CHECK\b|_CHECK_")
-NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
+NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded")
 NO_MEMORY = re.compile(
     r"Killed signal|out of memory|virtual memory exhausted|Cannot allocate memory|std::bad_alloc", re.IGNORECASE
 )
@@ -142,7 +142,7 @@ class Unit:
             raise store.Passing(BuildError(message, file=self.file)) from error
 
     def _failure(self, done: process.Finished, log: str, said: tuple) -> Exception:
-        if NO_SPACE.search(log):
+        if NO_SPACE.search(log) or done.signal == "SIGXFSZ":  # no room on the disk, or within a limit
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if NO_PROGRAM.search(log):
             last = log.strip().splitlines()[-1]

@@ -56,7 +56,7 @@ class Lease:
                 except BlockingIOError:
                     used.update(Path(path).read_text("ascii").split())
                 else:
-                    if time.time() - os.fstat(handle).st_mtime > FRESH_S:  # not one that is about to be locked
+                    if _age_s(os.fstat(handle).st_mtime) > FRESH_S:  # not one that is about to be locked
                         os.unlink(path)
                 finally:
                     os.close(handle)
@@ -65,10 +65,9 @@ class Lease:
 
 def evict(root: Path, limit_bytes: int, used: set[str], discard: Callable[[str], None]) -> int:
     """Discard the least recently used builds below `root` until the rest fits; the number of bytes freed."""
-    now = time.time()
     for path in _entries(root / "staging"):
         with contextlib.suppress(OSError):
-            if now - os.stat(path).st_mtime > STALE_S:
+            if _age_s(os.stat(path).st_mtime) > STALE_S:
                 shutil.rmtree(path, ignore_errors=True)
     found = []
     for shelf in _entries(root / "objects"):
@@ -82,10 +81,15 @@ def evict(root: Path, limit_bytes: int, used: set[str], discard: Callable[[str],
     for used_at, size, key in sorted(found):
         if total - freed <= limit_bytes * ROOM:
             break
-        if key not in used and now - used_at > FRESH_S:
+        if key not in used and _age_s(used_at) > FRESH_S:
             discard(key)
             freed += size
     return freed
+
+
+def _age_s(when: float) -> float:
+    """How long ago that was. What lies ahead was written before the clock was put back: it is not of now either."""
+    return abs(time.time() - when)
 
 
 def _used_at(path: str) -> float:

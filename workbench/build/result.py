@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +30,11 @@ class Build:
     names: tuple[str, ...] = ()
     note: str = ""
     log: str = ""
+
+    @property
+    def there(self) -> bool:
+        """Is its file there still? A cache may be cleared amid a session."""
+        return os.path.exists(self.path)
 
 
 @dataclass(frozen=True)

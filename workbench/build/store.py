@@ -33,7 +33,7 @@ from .result import Build, Made
 LAYOUT = "1"  # part of every key; another number makes all former builds strangers
 LIMIT_BYTES = 5_000_000_000
 UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.ENOENT,
-              errno.EIO, errno.ESTALE, errno.EEXIST, errno.ENAMETOOLONG}  # fmt: skip
+              errno.EIO, errno.ESTALE, errno.EEXIST, errno.ENAMETOOLONG, errno.EFBIG}  # fmt: skip
 
 
 def key(parts: Mapping[str, object]) -> str:
@@ -93,7 +93,7 @@ class Store:
         self.root = root
         self.limit_bytes = limit_bytes
         self._verify = verify  # read every artefact once per process, to compare its digest
-        self._known: dict[str, tuple[Build, tuple[str, ...], int]] = {}
+        self._known: dict[str, tuple[Build, tuple[str, ...], tuple[int, int]]] = {}
         self._failed: dict[str, tuple[BuildError, tuple[str, ...]]] = {}
         self._lease = eviction.Lease(root / "users")
         self._grown = limit_bytes  # so that the first build of a process looks at the whole
@@ -106,32 +106,32 @@ class Store:
         """The finished build of that key, or None. What turns out to be cut short or foreign is thrown away."""
         known = self._known.get(key)
         if known is not None:
-            build, former, size = known
+            build, former, looks = known
             with contextlib.suppress(OSError):
-                if os.stat(build.path).st_size == size:
+                if _looks(os.stat(build.path)) == looks:
                     return result.relabelled(build, former, labels)
             self._known.pop(key, None)
         folder = self.folder(key)
         try:
             if not settings.owned(self.root) or not settings.owned(folder):
                 return None
-            build, former, size = self._read(folder, key)
+            build, former, looks = self._read(folder, key)
         except (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
             self.discard(key)
             return None
         except OSError:
             return None  # not readable just now, which says nothing about it
-        self._known[key] = build, former, size
+        self._known[key] = build, former, looks
         self._lease.add(key)
         with contextlib.suppress(OSError):
             os.utime(folder / "meta.json")  # when it was last used
         return result.relabelled(build, former, labels)
 
-    def _read(self, folder: Path, key: str) -> tuple[Build, tuple[str, ...], int]:
+    def _read(self, folder: Path, key: str) -> tuple[Build, tuple[str, ...], tuple[int, int]]:
         meta = json.loads((folder / "meta.json").read_text("utf-8"))
         path = folder / os.path.basename(meta["artefact"])
-        size = path.stat().st_size
-        if meta["key"] != key or size != meta["size"]:
+        found = path.stat()
+        if meta["key"] != key or found.st_size != meta["size"]:
             raise ValueError("cut short, or another build")
         if self._verify and _digest(path) != meta["sha256"]:
             raise ValueError("its bytes have changed")
@@ -141,7 +141,7 @@ class Store:
             key, str(path), meta["tier"], float(meta["seconds"]), True, said, taken, tuple(meta["names"]), meta["note"],
             meta["log"],
         )  # fmt: skip
-        return build, tuple(meta["labels"]), size
+        return build, tuple(meta["labels"]), _looks(found)
 
     def discard(self, key: str) -> None:
         """Take a build out of the store; those who have it loaded keep it."""
@@ -241,6 +241,11 @@ class Store:
     def evict(self) -> int:
         """Bring the store below its limit: least recently used builds go first, builds in use never. Bytes freed."""
         return eviction.evict(self.root, self.limit_bytes, self._lease.of_all(), self.discard)
+
+
+def _looks(found: os.stat_result) -> tuple[int, int]:
+    """What changes with a file's bytes: enough to see that one which was read is still the same."""
+    return found.st_size, found.st_mtime_ns
 
 
 def _digest(path: Path) -> str:

@@ -76,7 +76,7 @@ class FullKernel(HostKernel):
         )
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
-        if self._build is None:
+        if self._build is None or not self._build.there:
             words = self.declaration.flags
             own = [w for w in words if not w.startswith(("-l", "-L", "-Wl,"))]
             self._build = extension.build(

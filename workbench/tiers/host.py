@@ -135,7 +135,7 @@ class HostKernel(Kernel):
         self._tried.discard(tuple(dtypes.items()))
 
     def _build_text(self) -> None:
-        if self._build is None:
+        if self._build is None or not self._build.there:
             self._build = self._compile(self.declaration.flags, once=self._once)
 
     def _compile(self, flags: Sequence[str], *, once: bool = False) -> Build:
@@ -157,7 +157,7 @@ class HostKernel(Kernel):
         return places.find(trace, self._built, again, self.source.file, [self.source.path])
 
     def _build_launcher(self) -> None:
-        if self._launcher_build is None:
+        if self._launcher_build is None or not self._launcher_build.there:
             schema, gradients = self.native_schema, self._gradients()
             text = launcher.render(
                 schema, self.declaration, entry=self.slot, device=self.device, gradients=gradients, key=self.key

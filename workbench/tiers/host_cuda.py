@@ -84,7 +84,7 @@ class HostCudaKernel(OnGpu, HostKernel):
     # ------------------------------------------------------------ build
 
     def _build_text(self) -> None:
-        if self.built is not None:
+        if self.built is not None and self._build is not None and self._build.there:
             return
         folders = (self.source.path,) if self.source.path else ()
         cell = host_cuda.Cell(

@@ -48,6 +48,8 @@ class RawKernel(Kernel):
             wanted = function or ("backward" if slot == "backward" else schema.name)
             word = "__global__ void" if source.language == "cuda" else "void"
             said = f"the cell defines no function; write '{word} {wanted}(...)'"
+            if "@triton.jit" in source.text:
+                said = "this is Triton, which goes into a %%triton cell"
             raise SchemaError(said, line=source.first_line, file=source.file)
         declaration = directives.parse(source, schema, entry=slot, functions=found, function=function)
         super().__init__(source, schema, slot, declaration, self.runs_on)
@@ -75,6 +77,10 @@ class RawKernel(Kernel):
         build = self._compile(made.text, self.declaration.flags, once=self._once)
         return native.Instance(key, build.path, made), build
 
+    def _renew(self, key: tuple) -> None:
+        """A form that someone has cleared from the cache is made again: trials load it from there."""
+        self._forms[key] = self._compiled(dict(zip(self.declaration.tensors, key, strict=True)), key)
+
     def _compile(self, text: str, flags: Sequence[str], *, once: bool = False) -> Build:
         return cpp.compile(text, kind="body", flags=flags, file=self.source.file, includes=self._includes, once=once)
 
@@ -92,9 +98,11 @@ class RawKernel(Kernel):
         pool = ThreadPoolExecutor(count, initializer=process.end_with, initargs=(stopped,))
         try:
             pending = pool.submit(self._build_launcher)
+            lost = [pool.submit(self._renew, key) for key, (_, build) in self._forms.items() if not build.there]
             forms = [pool.submit(_no_form, self.form, c) for c in combinations or [self._usual()]]
             refusals = [f.result() for f in forms]  # the user's own mistakes before any of ours
-            pending.result()
+            for each in (*lost, pending):
+                each.result()
         except KeyboardInterrupt:
             stopped.set()
             raise
@@ -109,7 +117,7 @@ class RawKernel(Kernel):
         return {a.name: named.get(a.name) or torch.float32 for a in self.declaration.arguments if a.is_tensor}
 
     def _build_launcher(self) -> None:
-        if self.launcher_build is None:
+        if self.launcher_build is None or not self.launcher_build.there:
             text = launcher.render(
                 self.native_schema, self.declaration, entry=self.slot, device=self.device, gradients=self._gradients()
             )

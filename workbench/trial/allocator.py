@@ -7,6 +7,7 @@ background; a trial before that goes without it. The child's side puts it in pla
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,12 @@ def prepare() -> None:
 
 
 def path() -> str:
-    """The library, "" while there is none."""
+    """The library, "" while there is none; one that was cleared from the cache is built again."""
+    global _path, _thread
+    if _path and not os.path.exists(_path):
+        with _mutex:
+            _path, _thread = "", None
+        prepare()
     return _path
 
 
