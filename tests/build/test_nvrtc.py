@@ -69,6 +69,14 @@ def test_names_resolve_in_the_cubin_and_resources_are_those_of_cuobjdump():
     assert (again.path, again.names, again.resources) == (build.path, build.names, build.resources)
 
 
+def test_bytes_that_python_shares_stay_as_they_are():
+    """An empty log is one byte, and NVRTC writes it where it is told to."""
+    nvrtc_library.run("", name="empty", options=(), headers={}, limit_s=60.0)
+    shared = {n: (bytes([n]), chr(n)) for n in range(128)}
+    assert all(one[0] == n and ord(letter) == n for n, (one, letter) in shared.items())
+    assert "a b".encode()[1:2] == b"\x20" == " ".encode()
+
+
 def test_without_names_all_kernels_of_the_text_are_told():
     assert compile(PLAIN).names == ("_Z5plainPf",)
     assert compile(PLAIN).resources[0].kernel == "_Z5plainPf"

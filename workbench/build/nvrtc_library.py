@@ -192,9 +192,11 @@ def _word(result: Any) -> str:
 
 
 def _read(program: Any, size: Any, read: Any) -> bytes:
-    room = b" " * size(program)[1]
+    """What `read` writes into bytes that are this call's own: Python shares those of a single byte among all."""
+    count = size(program)[1]
+    room = bytes(max(count, 2))
     read(program, room)
-    return room
+    return room[:count]
 
 
 @atexit.register
