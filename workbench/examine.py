@@ -44,7 +44,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     Every case must have a form for its dtypes already (`kernel.build`). A backward that takes saved tensors runs
     after the installed forward, in the same child; so does a new forward with the installed backward that needs it.
     """
-    started, limit_s = time.perf_counter(), limit_s or LIMIT_S * (3 if kernel.interpreted else 1)
+    started, limit_s = time.perf_counter(), limit_s or LIMIT_S * (3 if kernel.tier == "triton" else 1)
     if not cases:
         return Trial(())
     if not kernel.trial_device:
