@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from ..errors import Diagnostic
 from .triton_compile import Compiled
 
-MOST = 6  # forms of one kernel that need no remark: dtypes, alignments, a few block sizes
+MOST = 6  # values of one constant that need no remark: a few block sizes
 
 
 def flood(compiled: Iterable[Compiled], file: str = "cell") -> tuple[Diagnostic, ...]:
-    """A warning for each kernel that was compiled more than six times over, with the constants that vary.
+    """A warning for each kernel that a constant of more than six values had compiled over and over.
 
     >>> str(flood(kernel.compiled())[0])
     'cell: warning: kernel was compiled 20 times, for 20 values of N: take N without tl.constexpr, or round it ...'
@@ -21,17 +21,19 @@ def flood(compiled: Iterable[Compiled], file: str = "cell") -> tuple[Diagnostic,
         parts = [part for part in one.signature.split(", ") if part.partition("=")[0] not in one.tuned]
         fixed = (part.partition("=") for part in parts if "=" in part)
         kernels.setdefault(one.name, {})[tuple(parts)] = {name: value for name, _, value in fixed}
+    causes = {name: _cause(list(forms.values())) for name, forms in kernels.items()}
     return tuple(
-        Diagnostic(file, 0, 0, "warning", f"{name} was compiled {len(forms)} times{_cause(list(forms.values()))}")
-        for name, forms in kernels.items()
-        if len(forms) > MOST
+        Diagnostic(file, 0, 0, "warning", f"{name} was compiled {len(kernels[name])} times{cause}")
+        for name, cause in causes.items()
+        if cause
     )
 
 
 def _cause(forms: list[dict[str, str]]) -> str:
+    """The constants that take too many values, and what to do; "" where dtypes and a few sizes make the forms."""
     counts = {name: len({form.get(name) for form in forms}) for name in forms[0]}
     most = max(counts.values(), default=1)
-    if most < 3:
+    if most <= MOST:
         return ""
     names = [name for name, count in counts.items() if count == most]
     which = " and ".join(names)
