@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -188,7 +188,7 @@ class Op(Live):
             from . import tryout
             from .show import progress
 
-            tries = [*tryout.tries_of(self), *tryout.tries_of(self, "backward")]
+            tries: list[Any] = [*tryout.tries_of(self), *tryout.tries_of(self, "backward")]
             with progress.shown() as tell:
                 report = full.check(
                     self, lambda: tries, lambda: quick.check(self, "full"), device=quick.device_of(self), tell=tell

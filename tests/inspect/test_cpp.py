@@ -94,12 +94,12 @@ def test_what_a_line_became_is_found_at_that_line_and_at_what_it_was_inlined_int
     assert not set(adds) & set(stage.at(6))
 
 
-def test_the_line_of_a_cell_is_the_users_whatever_the_cell_is_called(namespace):
+def test_the_line_of_a_cell_is_the_users_whatever_the_cell_is_called(namespace, tmp_path):
     op = doubling(namespace)
     text = ADD.format(name="doubled", type="float", flags="-O2")
-    wb.cpp(op, text, file="one.cpp")
+    wb.cpp(op, text, file=str(tmp_path / "one.cpp"))
     first = op.inspect()
-    wb.cpp(op, text, file="two.cpp")
+    wb.cpp(op, text, file=str(tmp_path / "two.cpp"))
     second = op.inspect()
     assert first.stage("assembly") == second.stage("assembly")
     assert 7 in second.stage("assembly").lines

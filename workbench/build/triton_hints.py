@@ -21,7 +21,8 @@ def hint(text: str, error: BaseException | None = None) -> str:
     "; did you mean 'program_id'?"
     """
     lost = re.search(r"module '([\w.]+)' has no attribute '(\w+)'", text)
-    owner, name = (sys.modules.get(lost[1]), lost[2]) if lost else (None, "")
+    owner: object = sys.modules.get(lost[1]) if lost else None
+    name = lost[2] if lost else ""
     if isinstance(error, AttributeError) and error.name:
         owner, name = error.obj, error.name
     if owner is not None:
