@@ -253,7 +253,8 @@ def test_the_line_names_the_architecture_in_flags():
     ((BLOCK, "block = 256\n//! cluster = n // 2"), 6, "the cluster is 16, it has 1 to 8 blocks"),
 ])  # fmt: skip
 def test_a_launch_that_no_gpu_takes_with_the_cases(cuda, change, line, words):
-    refused(cuda, replaced(CUDA, change), wb.TrialError, line, words)
+    error = refused(cuda, replaced(CUDA, change), wb.TrialError, line, words)
+    assert "--force" not in str(error)
 
 
 @without_gpu
@@ -340,7 +341,9 @@ WRITTEN = {
 def test_triton_cells(triton, what, capfd):
     *changes, kind, line, words = WRITTEN[what]
     text = replaced(TRITON, *filter(None, changes))
-    refused(triton, text, kind, line, words, "triton", entry="scale")
+    error = refused(triton, text, kind, line, words, "triton", entry="scale")
+    for said in getattr(error, "diagnostics", ()):
+        assert said.excerpt == text.split("\n")[said.line - 2]  # as it was typed, so that the column fits
     assert capfd.readouterr() == ("", ""), "Triton's own dump is no message"
 
 

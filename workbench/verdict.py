@@ -121,7 +121,8 @@ def _hint(op, version: Version) -> str:
     """How to run a refused version all the same; a backward has no call of its own."""
     called = version.slot == "forward" and not unrun(version.kernel)
     ways = [f"`{op.name}.versions[{version.number}](...)`"] if called else []
-    ways += [] if faults(version.tried) else ["`--force`"]
+    raises = any(o.status == "error" for o in version.tried.outcomes)  # without a GPU: a launch that none takes
+    ways += [] if faults(version.tried) or (raises and unrun(version.kernel)) else ["`--force`"]
     return f"Try it anyway: {' or '.join(ways)}." if ways else ""
 
 

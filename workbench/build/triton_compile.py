@@ -252,7 +252,7 @@ def _at(kind: type[BuildError], text: str, kernel: Any, line: int, column: int =
 
     file = kernel.fn.__code__.co_filename
     where = label(file) or file
-    excerpt = linecache.getline(file, line).strip()
+    excerpt = linecache.getline(file, line).rstrip()
     found = Diagnostic(where, line, column, "error", text.splitlines()[0] if text else "", excerpt)
     return kind(text, diagnostics=(found,), log=log or text, line=line, file=where)
 
