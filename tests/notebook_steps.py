@@ -32,7 +32,7 @@ class Steps:
 
     def bundle(self, heading):
         """What the cell displayed."""
-        return next(o["data"] for o in self.cells[heading].outputs if "data" in o)
+        return next(o["data"] for o in self.cells[heading].outputs if any(o.get("data", {}).values()))
 
     def text(self, heading):
         return self.bundle(heading)["text/plain"]

@@ -18,7 +18,7 @@ from .build import process
 from .build.triton_text import offering
 from .errors import SchemaError, WorkbenchError
 from .report import Line, Watched
-from .show import live, waiting, words
+from .show import live, progress, waiting, words
 from .source import Source
 
 shown: list[Line] = []  # the lines of the cell that runs
@@ -209,6 +209,7 @@ def register(shell: InteractiveShell) -> None:
     shell.register_magics(Workbench)
     if show_line not in cells.listeners:
         cells.listeners.append(show_line)
+    progress.place = _place if live() else None
 
 
 def unregister(shell: InteractiveShell) -> None:
@@ -216,6 +217,7 @@ def unregister(shell: InteractiveShell) -> None:
     watch.stop()
     if show_line in cells.listeners:
         cells.listeners.remove(show_line)
+    progress.place = None
 
 
 __all__ = ["Workbench", "parse", "register", "show_line", "unregister"]

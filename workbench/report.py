@@ -8,6 +8,7 @@ from typing import Any
 
 from .errors import Diagnostic
 
+NO_ROUNDING = -1  # the power of ten from which on a relative error is none in any dtype
 NOT_RUN = "compiled, not run"  # the detail of a case that this machine has no device for
 
 
@@ -104,6 +105,11 @@ class Mismatch:
     histogram: tuple[tuple[int | None, int], ...] = ()
     inputs: tuple[str, ...] = ()
     borders: tuple[int, ...] = ()
+
+    @property
+    def far(self) -> bool:
+        """Is an element further off than rounding puts it in any dtype?"""
+        return any(power is not None and power >= NO_ROUNDING for power, _ in self.histogram)
 
 
 @dataclass(frozen=True)

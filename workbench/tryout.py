@@ -55,7 +55,16 @@ class KernelTries:
 
     @property
     def unrunnable(self) -> str:
-        return "" if self.kernel.trial_device else self.kernel.unrunnable or "it cannot be run here"
+        if not self.kernel.trial_device:
+            return self.kernel.unrunnable or "it cannot be run here"
+        installed = getattr(self.op.slots.get((self.slot, "cpu")), "kernel", None)
+        if self.device != "cpu" and self.sequential and getattr(installed, "interpreted", False):
+            return f"{self.kernel.unrunnable}; the interpreter runs the same cell on the CPU"
+        return ""
+
+    @property
+    def sequential(self) -> bool:
+        return self.kernel.interpreted
 
     @property
     def tries_new_dtypes(self) -> bool:

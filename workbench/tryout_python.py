@@ -22,7 +22,7 @@ from .version import Version
 class PythonTries:
     """A kernel in Python, tried in this process: it can be wrong, but not hurt."""
 
-    slot, tries_new_dtypes = "forward", False
+    slot, tries_new_dtypes, sequential = "forward", False, False
 
     def __init__(self, op, version: Version) -> None:
         self.op, self.kernel, self.device = op, version.kernel, version.device

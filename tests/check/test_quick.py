@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.case import case
+from workbench.check import gradcheck
 from workbench.check.cures import TABLE, cure
 from workbench.check.quick import check
 from workbench.errors import WorkbenchError
@@ -68,6 +69,12 @@ def test_full_is_element_by_element(standin):
         check(op, "slow")
 
 
+def test_where_that_takes_too_long_it_is_along_directions(standin, monkeypatch):
+    monkeypatch.setattr(gradcheck, "ELEMENTWISE_S", 0.0)
+    op = standin(reference, reference, cases, backward=backward)
+    assert "along random directions" in only(check(op, "full"), "gradcheck").detail
+
+
 def test_wrong_values(standin):
     def kernel(x: Tensor, w: Tensor, k: float = 2.0) -> Tensor:
         y = x * k * w
@@ -76,7 +83,7 @@ def test_wrong_values(standin):
 
     failed = failures(check(standin(kernel, reference, cases)))
     assert [f[0] for f in failed] == ["agreement", "agreement"]
-    assert failed[0][1].startswith("out: 1 of 20 elements differ, most at [3, 4]: 0 where ")
+    assert failed[0][2] == "No rounding is that far off: look at indices, at bounds of loops, at what a sum begins with."
     assert failed[0][2] == "Is another rounding meant? Then give the case error=, or atol= and rtol=."
 
 

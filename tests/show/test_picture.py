@@ -49,7 +49,7 @@ def test_a_failed_row_shows_it():
     shown = html.check(check)
     assert "<svg" in shown and "&lt;b&gt;=1" in shown and "dashes every 16 columns, a block" in shown
     said = text.check(check)
-    assert "relative errors, from 0 up by powers of ten: 0: 200, 1e-7: 24, 1e0: 32" in said
+    assert "relative errors, from 0 up by powers of ten: 0: 200; 1e-7: 24; 1e0: 32" in said
     assert re.search(r"\[0, 56\]\s+0\.0000\s+1\.5000\s+<b>=1", said)
     assert check.to_dict()["rows"][0]["mismatch"]["total"] == 256
 
@@ -74,3 +74,18 @@ def test_progress_is_written_over_and_gone_at_the_end():
     with progress.shown(quiet) as tell:
         tell(step)
     assert quiet.getvalue() == ""
+
+
+def test_progress_below_a_cell_leaves_nothing(monkeypatch):
+    step = type("Step", (), {"op": "lab::f", "at": "sizes <2>", "done": 1, "of": 2, "seconds": 1.0})
+    seen: list[str] = []
+    monkeypatch.setattr(progress, "place", lambda: lambda doing: seen.append(doing._repr_mimebundle_()["text/html"]))
+    with progress.shown() as tell:
+        tell(step)
+        tell(step)  # too soon after the first
+    assert len(seen) == 2
+    assert "lab::f: 1 of 2, 1 s: sizes &lt;2&gt;; an interrupt keeps what is there" in seen[0]
+    assert seen[1] == ""
+    with progress.shown():
+        pass
+    assert len(seen) == 2, "what tells nothing takes no place"

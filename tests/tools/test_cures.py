@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tools.cures import PAGE
-from workbench.check.cures import TABLE, cure, page
+from workbench.check.cures import TABLE, cure, cure_of_values, page
+from workbench.report import Mismatch
 
 SYMPTOMS = (
     "shape mismatch only when compiled", "wrong arity against the schema", "undeclared mutation", "missing fake",
@@ -44,3 +45,17 @@ def test_a_failure_gets_the_cure_of_its_kind():
     )
     assert cure("compiled, dynamic shapes", "5 graphs for 5 sizes: it is compiled again at each").startswith("A fake must work with symbolic")
     assert cure("nobody", "knows") == ""
+
+
+def test_advice_on_values_depends_on_how_far_off_they_are():
+    said = "out: 1 of 4 elements differ, most at [0]: 2 where 1 was wanted"
+
+    def off(power: int) -> Mismatch:
+        return Mismatch("out", (4,), 1, 4, 0, (), histogram=((None, 3), (power, 1)))
+
+    assert cure_of_values("mismatch", said, off(-3)).startswith("Is another rounding meant?")
+    assert cure_of_values("mismatch", said, off(0)).startswith("No rounding is that far off")
+    assert cure_of_values("layouts", said, off(0)).startswith("Read each dimension by its own stride")
+    nan = "out: 1 of 4 elements differ, most at [0]: 0 where nan was wanted"
+    assert cure_of_values("mismatch", nan, off(99)).startswith("Comparisons with NaN")
+    assert cure_of_values("layouts", "out has strides (5, 1), the reference gives (1, 4)", None).startswith("Write the layout")

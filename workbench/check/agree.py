@@ -78,8 +78,10 @@ def _metadata(got: Mapping[str, Tensor], wanted: Expected) -> str:
             return f"{o.name} is {_short(x.dtype)}, the reference gives {_short(o.value.dtype)}"
         if x.shape != o.value.shape:
             return f"{o.name} has shape {tuple(x.shape)}, the reference gives {tuple(o.value.shape)}"
-        if o.strides is not None and x.numel() and any(
-            n > 1 and a != b for n, a, b in zip(x.shape, x.stride(), o.strides, strict=True)
+        if (
+            o.strides is not None
+            and x.numel()
+            and any(n > 1 and a != b for n, a, b in zip(x.shape, x.stride(), o.strides, strict=True))
         ):
             return f"{o.name} has strides {tuple(x.stride())}, the reference gives {o.strides}"
     return ""
@@ -108,8 +110,10 @@ def _sentence(found: Mismatch) -> str:
     index, got, want = found.worst[0]
     where = f" at {list(index)}" if index else ""
     never = f"; {found.unwritten} were never written" if found.unwritten else ""
-    return (f"{found.output}: {found.count} of {found.total} elements differ, most{where}: "
-            f"{got:.6g} where {want:.6g} was wanted{never}")
+    return (
+        f"{found.output}: {found.count} of {found.total} elements differ, most{where}: "
+        f"{got:.6g} where {want:.6g} was wanted{never}"
+    )
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -31,6 +31,8 @@ STATE = "Does the op keep state, or read outside of its inputs?"
 GUARD = "Guard the last block: `if (i < n)`, and a loop for what no whole vector holds."
 GRAPH_BREAK = "Something between its tensors is no torch code: keep .item(), print and `if` on values out of the graph."
 
+FAR_OFF = " (far off)"  # added to a failure in which an element is further off than any rounding
+
 TABLE: tuple[Cure, ...] = (
     # values, in the trial and in a check
     Cure("agreement", r"never written", "elements of an output hold what was there before",
@@ -49,8 +51,12 @@ TABLE: tuple[Cure, ...] = (
          "Look for a division by zero, an overflow, or memory never written."),
     Cure("agreement", r"most.* where (nan|-?inf) was", "a number where NaN or infinity should be",
          "Comparisons with NaN are false: write them so that it falls through, and leave out -ffast-math."),
+    Cure("agreement", r"elements differ.*\(far off\)", "values differ from the reference's by more than rounding",
+         "No rounding is that far off: look at indices, at bounds of loops, at what a sum begins with."),
     Cure("agreement", r"elements differ", "values differ from the reference's",
          "Is another rounding meant? Then give the case error=, or atol= and rtol=."),
+    Cure("layouts", r"elements differ", "values differ where inputs are transposed, sliced or expanded",
+         "Read each dimension by its own stride, or ask for no x.stride(): inputs are then contiguous."),
     # what a kernel does to memory and to the process
     Cure("overrun", r"before the start", "writes before the start of a tensor",
          "An index is below 0: look at what is subtracted, and at sizes smaller than a block."),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 
-from .cure_table import TABLE, Cure
+from ..report import Mismatch
+from .cure_table import FAR_OFF, TABLE, Cure
 
 SAME = {"mismatch": "agreement", "metadata": "fake", "gradients, other inputs": "gradients"}
 
@@ -21,6 +22,16 @@ def cure(check: str, failure: str) -> str:
     about = SAME.get(check, check)
     fits = (c.cure for c in TABLE if c.about in ("", about) and re.search(c.words, failure, re.IGNORECASE))
     return next(fits, "")
+
+
+def cure_of_values(check: str, failure: str, mismatch: Mismatch | None) -> str:
+    """What to do where values differ: other advice where no rounding can be what is wrong.
+
+    >>> cure_of_values("layouts", "out: 12 of 60 elements differ", mismatch)
+    'Read each dimension by its own stride, or ask for no x.stride(): inputs are then contiguous.'
+    """
+    said = failure + (FAR_OFF if mismatch is not None and mismatch.far else "")
+    return cure(check, said) or cure("agreement", said)
 
 
 def page() -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
@@ -12,6 +15,7 @@ from . import agree
 from .remember import answer
 from .sample import Sample, call, failed
 
+ELEMENTWISE_S = 4.0  # beyond that a full check, too, looks along random directions
 EXACT = 1e-9  # relative: float32 anywhere inside leaves 1e-8 at best
 
 
@@ -25,9 +29,7 @@ def gradcheck(sample: Sample) -> Row:
         instead = "nothing else judges them" if op.reference is None else "the gradients rows judge them instead"
         detail = f"not run: {reason}, and below it finite differences are noise; {instead}"
         return Row("gradcheck", label, "skip", detail)
-    tensors = [
-        x for n, v in inputs.items() for x in tensors_in(v) if x.is_floating_point() and n not in case.constant
-    ]
+    tensors = [x for n, v in inputs.items() for x in tensors_in(v) if x.is_floating_point() and n not in case.constant]
     for x in tensors:
         x.requires_grad_()
 
@@ -37,7 +39,7 @@ def gradcheck(sample: Sample) -> Row:
         left = agree.leaves(op.schema, named, call(op, named))
         return tuple(r for r in left.values() if r.requires_grad)
 
-    fast = sample.level == "quick"
+    fast = sample.level == "quick" or _takes(run, tensors) > ELEMENTWISE_S
     try:
         torch.autograd.gradcheck(run, tensors, fast_mode=fast)
     except GradcheckError as error:
@@ -46,6 +48,13 @@ def gradcheck(sample: Sample) -> Row:
     how = "along random directions" if fast else "element by element"
     detail = f"by finite differences in float64, {how}, the backward is the forward's derivative"
     return Row("gradcheck", label, "pass", f"{detail}; second derivatives were not tried")
+
+
+def _takes(run: Callable[..., object], tensors: Sequence[Tensor]) -> float:
+    """Seconds that two calls for each element would take: an interpreter needs milliseconds for one."""
+    started = time.perf_counter()
+    run(*tensors)
+    return (time.perf_counter() - started) * 2 * sum(x.numel() for x in tensors)
 
 
 def _not_in_float64(sample: Sample, inputs: dict[str, object], moving: list[str]) -> str:

@@ -14,7 +14,7 @@ from ..errors import WorkbenchError
 from ..inputs import tensors_in
 from ..report import Check, Row
 from . import agree
-from .cures import cure
+from .cures import cure, cure_of_values
 from .gradcheck import gradcheck
 from .gradients import pull
 from .remember import answer, gradient_answer
@@ -86,7 +86,13 @@ def _agreement(op: Checkable, case: Case, device: str) -> Row:
         returned = call(op, inputs)
     outcome = agree.judge(agree.leaves(op.schema, inputs, returned), wanted)
     if outcome.status != "agree":
-        return Row("agreement", case.label, "fail", outcome.detail, cure("agreement", outcome.detail))
+        return Row(
+            "agreement",
+            case.label,
+            "fail",
+            outcome.detail,
+            cure_of_values("agreement", outcome.detail, outcome.mismatch),
+        )
     what = "what compare makes of the results" if op.compare_function else "values, shapes, dtypes and strides"
     by = "at its own tolerances" if case.atol is not None or case.rtol is not None else "of what is allowed"
     detail = f"{what} agree with the reference run in float64, error {outcome.share:.2g} {by}"

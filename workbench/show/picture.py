@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..report import Mismatch
+from ..report import NO_ROUNDING, Mismatch
 from . import pattern, words
 
 LEVELS = (0.35, 0.6, 0.9)  # how opaque cells are, by the share of their elements that is wrong, or by their error
@@ -13,7 +13,6 @@ ERRORS = (1e-3, 0.03, 0.3)  # shares of the largest error from which on a cell i
 WIDTH = 460
 LINES = 24  # borders at most; more would hide the cells
 BAR, HIGH = 26, 44  # pixels of a histogram's column
-FAR = -1  # the power of ten from which on a relative error is no rounding in any dtype
 
 
 def error_map(mismatch: Mismatch) -> str:
@@ -78,7 +77,7 @@ def histogram(mismatch: Mismatch) -> str:
     columns, names = [], []
     for i, (power, count) in enumerate(mismatch.histogram):
         high = max(3, round(HIGH * (1 + math.log10(count)) / (1 + math.log10(most))))
-        wrong = ' class="off"' if power is not None and power >= FAR else ""
+        wrong = ' class="off"' if power is not None and power >= NO_ROUNDING else ""
         place = f'x="{i * BAR + 3}" y="{HIGH - high}" width="{BAR - 6}" height="{high}"'
         columns.append(f"<rect{wrong} {place}><title>{count:,}</title></rect>")
         names.append(f'<text x="{i * BAR + BAR // 2}" y="{HIGH + 12}" text-anchor="middle">{words.power(power)}</text>')

@@ -167,7 +167,7 @@ def _drawn(mismatch: Mismatch | None) -> list[str]:
         return []
     shown = [indented(f"  {pattern.caption(mismatch)}")]
     if mismatch.histogram:
-        counts = ", ".join(f"{words.power(p)}: {n:,}" for p, n in mismatch.histogram)
+        counts = "; ".join(f"{words.power(p)}: {n:,}" for p, n in mismatch.histogram)
         shown.append(indented(f"  relative errors, from 0 up by powers of ten: {counts}"))
     return [*shown, *worst(mismatch)]
 

@@ -1,4 +1,4 @@
-"""What a kernel did on one input of a full check: plain data between whoever runs kernels and the rows."""
+"""What a kernel did on one input of a full check, and how far the check is: plain data for the rows and for users."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ class Finding:
         return self.status in WRONG
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a check has come: what it is at, and steps done of those known by now."""
+
+    op: str
+    at: str
+    done: int
+    of: int
+    seconds: float
+
+
 class Pending(Protocol):
     """Inputs that a kernel is being tried on."""
 
@@ -48,12 +59,14 @@ class Tries(Protocol):
 
     `submit` computes here what the reference says and returns while the kernel runs elsewhere; `repeats` runs each
     input so often in one process, `spread` gives a backward incoming gradients that are one number expanded.
-    `unrunnable` says why nothing can be run, "" where it can.
+    `unrunnable` says why nothing can be run, "" where it can. `sequential` is of an interpreter, which runs one program
+    after the other: no race can show, and large inputs take long.
     """
 
     slot: str
     device: str
     unrunnable: str
+    sequential: bool
     tries_new_dtypes: bool  # is a dtype that no case has tried before its first call is answered?
 
     def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> Pending: ...

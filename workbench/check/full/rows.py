@@ -14,7 +14,7 @@ from ...directives import Declaration
 from ...report import Row
 from ...schema import Schema
 from ...source import Source
-from ..cures import cure
+from ..cures import cure, cure_of_values
 from .bounds import Bound
 from .classes import leaves_of
 from .finding import Finding
@@ -33,7 +33,7 @@ KINDS = {
 }
 NOTES = {
     "both refuse": "{n} that both refuse ({why})",
-    "accepts": "{n} that only the reference refuses: {why}",
+    "accepts": "{n} more: {why}",
     "refused": "{n} that the kernel refuses, and says so: {why}",
     "no form": "{n} without a form of the kernel: {why}",
     "skip": "{n} not judged: {why}",
@@ -122,9 +122,16 @@ def _failed(check: str, case: str, wrong: Sequence[Tried], count: int, where: st
     change = f" with {first.variant.values}" if first.variant.values else ""
     detail = f"{KINDS[f.status]}: {of}smallest found{change}: {first.inputs}: {f.detail}"
     drawn = [t.finding.mismatch for t in wrong if t.finding.mismatch is not None]
-    about = check if check == "gradients" and f.status == "mismatch" else f.status
+    about = check if check in {"gradients", "layouts"} and f.status == "mismatch" else f.status
     largest = max(drawn, key=lambda m: m.total, default=None)  # where blocks can be seen
-    return Row(check, case, "fail", f"{detail}{f'; {where}' if where else ''}", cure(about, f.detail), largest)
+    return Row(
+        check,
+        case,
+        "fail",
+        f"{detail}{f'; {where}' if where else ''}",
+        cure_of_values(about, f.detail, f.mismatch),
+        largest,
+    )
 
 
 def _notes(others: Sequence[Tried]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -18,7 +19,7 @@ from ..sample import Checkable, Sample, call, guarded, size
 from . import here, rows, special, sweep
 from .bounds import bounds
 from .classes import Place, Sizes, leaves_of, refined, sizes_of
-from .finding import FAULTS, Pending, Tries
+from .finding import Pending, Progress, Tries
 from .here import HERE
 from .rows import Tried
 from .shrink import smallest
@@ -27,17 +28,6 @@ from .variant import Variant
 CHUNK = 24  # inputs of one job
 SWEEPS_S = 25.0  # after that what is left of the sizes around numbers is left out, and said to be
 CHECKS = ("sizes", "layouts", "values", "dtypes", "scalars", "determinism", "gradients", *HERE)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a check has come: what it is at, and steps done of those known by now."""
-
-    op: str
-    at: str
-    done: int
-    of: int
-    seconds: float
 
 
 @dataclass
@@ -124,7 +114,8 @@ class Full:
     def _planned(self, tries: Tries) -> list[Variant]:
         kernel = getattr(tries, "kernel", None)
         source, declaration = getattr(kernel, "source", None), getattr(kernel, "declaration", None)
-        found = sweep.plan(self.op.schema, self.families, bounds(source, declaration))
+        most = sweep.INTERPRETED if tries.sequential else sweep.ELEMENTS
+        found = sweep.plan(self.op.schema, self.families, bounds(source, declaration), most)
         if tries.slot == "backward":
             found = tuple(v for v in found if v.check in {"sizes", "layouts"} and not v.rank)
             found = tuple(v for v in found if v.case(self.op.schema) is not None)
@@ -225,10 +216,9 @@ class Full:
             and (not t.variant.dtypes or rows.dtypes_in(rows.arguments_of(t.finding.case)) in self.declared)
         ]  # fmt: skip
 
-    def crashes(self, check: str) -> bool:
-        """Has an input of these sweeps done more to a kernel than give wrong values?"""
-        found = (t for s in self.sweeps for t in s.tried if t.variant.check == check)
-        return any(t.finding.status in FAULTS for t in found)
+    def fails(self, check: str) -> bool:
+        """Has a kernel been wrong on an input of these sweeps?"""
+        return any(t.finding.wrong for s in self.sweeps for t in s.tried if t.variant.check == check)
 
     def _accepted(self, case: Case) -> bool:
         """Does the reference take it?"""
@@ -260,7 +250,9 @@ def check(
     made: Sequence[Tries] = tries()
     full = Full(op, device, made, only, tell)
     try:
-        _run(full, quick)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of references and of torch, about inputs that nobody would write
+            _run(full, quick)
     except KeyboardInterrupt:
         stopped = f"stopped by an interrupt after {time.perf_counter() - started:.0f} s: what is not above was not run"
         full.rows.append(Row("stopped", "", "skip", stopped))
@@ -280,7 +272,7 @@ def _run(full: Full, quick: Callable[[], Check]) -> None:
     if not full.tries:
         why = "not run: no kernel is installed, the reference itself runs"
         full.rows.append(Row("sweeps", "all inputs", "skip", why))
-    for name, look in here.looks(full.sample, full.safe, full.cases, strided=not full.crashes("layouts")):
+    for name, look in here.looks(full.sample, full.safe, full.cases, strided=not full.fails("layouts")):
         if not full.wants(name):
             continue
         full.step(name)

@@ -29,6 +29,9 @@ def repeated(tries: Tries, schema: Schema, families: Sequence[Sizes], usual: Cas
     Where that takes no time at all, a larger one too: threads that do not overlap do not race. Other bits are a note
     where all results are within what is allowed, and a failure where deterministic algorithms are asked for.
     """
+    if tries.sequential:
+        said = "not run: the interpreter runs one program after the other, so no race can show"
+        return Row("determinism", usual.label + rows.elsewhere(tries.device), "skip", said)
     found = tries.submit([*_large(schema, families, sweep.MANY), usual], repeats=REPEATS).result()
     took = max((f.seconds for f in found), default=0.0)
     if 0 < took < OVERLAP_S and not any(f.wrong for f in found) and tries.device == "cpu":
@@ -70,6 +73,10 @@ def determinism(found: Sequence[Finding], where: str = "") -> Row:
 def huge(tries: Tries, schema: Schema, families: Sequence[Sizes], limit: int = 1 << 31) -> Iterator[Row]:
     """Element and byte counts past `limit`, where there is memory for them."""
     for family in families[:1]:
+        if tries.sequential:
+            about = f"past 2**{limit.bit_length() - 1} elements or bytes{rows.elsewhere(tries.device)}"
+            yield Row("sizes", about, "skip", "not run: in an interpreter it takes too long")
+            continue
         for variant, nbytes in sweep.huge(sweep.bases_of(family, schema)[0], family, schema, limit):
             free = available_bytes(torch.device("cpu"))
             if 2 * nbytes > free:

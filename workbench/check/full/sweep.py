@@ -21,17 +21,22 @@ from .values import VALUES
 from .variant import FOUR, ONE_BASE, RANKS, TWICE, Variant
 
 ELEMENTS = 1 << 18  # of all tensors of one input
+INTERPRETED = 1 << 13  # where an interpreter runs them
 MANY = 1 << 16  # elements at which threads share the work
 SMALL = 5  # other sizes, while one is swept
 PRIMES = (3, 7, 5, 11, 13, 17)
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def plan(schema: Schema, families: Sequence[Sizes], bounds: Sequence[Bound] = ()) -> tuple[Variant, ...]:
+def plan(
+    schema: Schema, families: Sequence[Sizes], bounds: Sequence[Bound] = (), most: int = ELEMENTS
+) -> tuple[Variant, ...]:
     """All variants of an op's cases, in the order in which they are tried: cheap and telling ones first.
 
     >>> {v.check for v in plan(schema, sizes_of(cases, schema))}
     {'sizes', 'layouts', 'values', 'dtypes', 'scalars'}
+
+    Sizes around `bounds` have at most `most` elements in all.
     """
     found: list[Variant] = []
     for family in families:
@@ -41,7 +46,7 @@ def plan(schema: Schema, families: Sequence[Sizes], bounds: Sequence[Bound] = ()
             found += sizes(base, family, schema)
             found += layouts(base, family, schema)
             found += values(base, family, schema)
-            found += around(base, family, schema, bounds if first else [b for b in bounds if b.is_block])
+            found += around(base, family, schema, bounds if first else [b for b in bounds if b.is_block], most)
         found += dtypes(bases, family, schema)
         found += scalars(bases[0], family, schema)
     return tuple(found)
@@ -82,7 +87,9 @@ def sizes(base: Case, family: Sizes, schema: Schema) -> Iterator[Variant]:
             yield Variant("sizes", "0-dim", base, family, rank="0-dim", at=name)
 
 
-def around(base: Case, family: Sizes, schema: Schema, bounds: Sequence[Bound]) -> Iterator[Variant]:
+def around(
+    base: Case, family: Sizes, schema: Schema, bounds: Sequence[Bound], most: int = ELEMENTS
+) -> Iterator[Variant]:
     """Just under, at and just over each number, in one dimension after the other and in all of them."""
     small = {c: min(SMALL, max(Variant("", "", base, family).size(c, schema), 1)) for c in range(len(family.classes))}
     for bound in bounds:
@@ -93,7 +100,7 @@ def around(base: Case, family: Sizes, schema: Schema, bounds: Sequence[Bound]) -
                 if len(small) < 2 and len(steps) < 2:
                     continue  # all of one dimension
                 made = Variant("sizes", about, base, family, tuple({**small, **step}.items()))
-                if 0 < elements(made, schema) <= ELEMENTS:
+                if 0 < elements(made, schema) <= most:
                     yield made
 
 
