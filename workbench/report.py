@@ -9,6 +9,7 @@ from typing import Any
 from .errors import Diagnostic
 
 NO_ROUNDING = -1  # the power of ten from which on a relative error is none in any dtype
+FAR = 0.03  # of the larger of what came and what was wanted; a few roundings to bfloat16 stay below
 NOT_RUN = "compiled, not run"  # the detail of a case that this machine has no device for
 
 
@@ -108,8 +109,8 @@ class Mismatch:
 
     @property
     def far(self) -> bool:
-        """Is an element further off than rounding puts it in any dtype?"""
-        return any(power is not None and power >= NO_ROUNDING for power, _ in self.histogram)
+        """Is the worst element further off, for its size, than rounding puts it in any dtype?"""
+        return any(not abs(got - wanted) <= FAR * max(abs(got), abs(wanted)) for _, got, wanted in self.worst[:1])
 
 
 @dataclass(frozen=True)

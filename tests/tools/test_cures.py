@@ -50,12 +50,12 @@ def test_a_failure_gets_the_cure_of_its_kind():
 def test_advice_on_values_depends_on_how_far_off_they_are():
     said = "out: 1 of 4 elements differ, most at [0]: 2 where 1 was wanted"
 
-    def off(power: int) -> Mismatch:
-        return Mismatch("out", (4,), 1, 4, 0, (), histogram=((None, 3), (power, 1)))
+    def off(got: float) -> Mismatch:
+        return Mismatch("out", (4,), 1, 4, 0, (((0,), got, 1.0),))
 
-    assert cure_of_values("mismatch", said, off(-3)).startswith("Is another rounding meant?")
-    assert cure_of_values("mismatch", said, off(0)).startswith("No rounding is that far off")
-    assert cure_of_values("layouts", said, off(0)).startswith("Read each dimension by its own stride")
+    assert cure_of_values("mismatch", said, off(1.02)).startswith("Is another rounding meant?")
+    assert cure_of_values("mismatch", said, off(2)).startswith("No rounding is that far off")
+    assert cure_of_values("layouts", said, off(2)).startswith("Read each dimension by its own stride")
     nan = "out: 1 of 4 elements differ, most at [0]: 0 where nan was wanted"
-    assert cure_of_values("mismatch", nan, off(99)).startswith("Comparisons with NaN")
+    assert cure_of_values("mismatch", nan, off(float("nan"))).startswith("Comparisons with NaN")
     assert cure_of_values("layouts", "out has strides (5, 1), the reference gives (1, 4)", None).startswith("Write the layout")
