@@ -68,7 +68,7 @@ def survives(op: wb.Op, rogue: Rogue, tier: str, monkeypatch, *, limit_s: float 
         f"within {examine.LIMIT_S:g} s", "within"
     ), error
     assert error.case in {"4x8", "odd"} and f"on {error.case} float32" in str(error)
-    if rogue.line and LINES and tier != "full":
+    if rogue.line and LINES and tier != "full" and not limit_s:  # with so little time it may not get that far
         assert f"line {line}: " in str(error), error
     assert "twice forward still runs v1" in str(error)
     assert op.runs("forward", "cpu").number == 1
@@ -98,7 +98,7 @@ def test_every_way_twenty_times_in_one_process(raw, monkeypatch):
     assert len(raw.versions) >= TIMES * len(ROGUES)
 
 
-@pytest.mark.parametrize("name", ("null pointer", "chdir"))
+@pytest.mark.parametrize("name", ["null pointer", "chdir"])
 def test_on_tensors(name, monkeypatch):
     with doubling("host") as op:
         survives(op, ROGUES[name], "host", monkeypatch)

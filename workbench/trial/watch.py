@@ -12,7 +12,8 @@ from .wire import COMPILED, COMPILES, FRAME, Reply
 
 PRINTED_BYTES = 64 << 10  # what is kept of a process's output: its beginning,
 LAST_BYTES = 4 << 10  # and its end, where a dying program says why
-LAST_WORDS_S = 0.3  # for a process that ran out of time to say where it is
+LAST_WORDS_S = 0.6  # for a process that ran out of time to say where it is;
+STOPPED = ("", "T", "Z")  # none for one that cannot
 PATIENCE_S = 5.0  # between looks, once there is no time limit left to look at
 COMPILING_S = 600.0  # the most that a job may spend on compiling, which is no time of its own
 CHUNK = 1 << 16
@@ -74,7 +75,7 @@ class Watch:
             left = started + limit_s + self.compiling_s() - time.monotonic()
             if left <= 0 and not hung:
                 hung, state = True, self.process.interrupt()
-            if hung and (left <= -LAST_WORDS_S or not state):
+            if hung and (left <= -LAST_WORDS_S or state in STOPPED):
                 self.process.kill()
                 left = PATIENCE_S
             elif hung:
