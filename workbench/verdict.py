@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from . import cost
 from .build import resources
+from .check.cures import cure
 from .errors import BuildError, TrialError
 from .measure import rough
 from .report import NOT_RUN, Line, Mismatch, Outcome, Trial
@@ -16,6 +17,7 @@ from .tiers import Kernel
 from .version import Version
 
 FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # what --force does not install
+ADVISED = ("hang", "overrun", "mutation", "process")  # of which there is something to say in general
 VERBS = {
     "mismatch": "differs",
     "error": "raises",
@@ -118,12 +120,15 @@ def line(op, version: Version, former: Version, seconds: float, headers: Sequenc
 
 
 def _hint(op, version: Version) -> str:
-    """How to run a refused version all the same; a backward has no call of its own."""
+    """What to do about it, and how to run a refused version all the same; a backward has no call of its own."""
     called = version.slot == "forward" and not unrun(version.kernel)
     ways = [f"`{op.name}.versions[{version.number}](...)`"] if called else []
     raises = any(o.status == "error" for o in version.tried.outcomes)  # without a GPU: a launch that none takes
     ways += [] if faults(version.tried) or (raises and unrun(version.kernel)) else ["`--force`"]
-    return f"Try it anyway: {' or '.join(ways)}." if ways else ""
+    first = gravest(version.tried)
+    said = [cure(first.status, first.detail)] if first is not None and first.status in ADVISED else []
+    said += [f"Try it anyway: {' or '.join(ways)}."] if ways else []
+    return "\n".join(line for line in said if line)
 
 
 def unrun(kernel: object) -> str:

@@ -86,6 +86,11 @@ def test_patterns_are_named_only_where_they_hold(wrong, said):
     assert pattern.find(_map(8, 64, wrong)).said == said
 
 
+def test_elements_of_one_dimension_are_no_columns_and_two_are_no_pattern():
+    found = Mismatch("out", (5,), 4, 5, 0, (), ((1.0, 1.0, 0.0, 1.0, 1.0),))
+    assert pattern.caption(found) == "out, 5: 4 of 5 elements differ, in elements 0-1, 3-4"
+
+
 def test_a_folded_map_gets_no_pattern():
     cells = ((0.0, 1.0), (0.0, 1.0))
     mismatch = Mismatch("out", (200, 200), 20000, 40000, 0, (), cells)

@@ -37,12 +37,13 @@ def find(mismatch: Mismatch) -> Pattern:
     total = sum(map(sum, grid))
     across = [sum(row[c] for row in grid) for c in range(len(grid[0]))]
     down = [sum(row) for row in grid]
-    for name, sums, length in (("column", across, len(grid)), ("row", down, len(grid[0]))):
+    one = "column" if len(mismatch.shape) > 1 else "element"
+    for name, sums, length in ((one, across, len(grid)), ("row", down, len(grid[0]))):
         marked = [i for i, n in enumerate(sums) if 2 * n >= length]
         if not 0 < len(marked) < len(sums) or 10 * sum(sums[i] for i in marked) < 9 * total:
             continue
         said, period = _phrase(_stretches(marked), len(sums), name)
-        return Pattern(said, columns=period) if name == "column" else Pattern(said, rows=period)
+        return Pattern(said, rows=period) if name == "row" else Pattern(said, columns=period)
     return Pattern()
 
 
@@ -60,7 +61,7 @@ def _stretches(marked: list[int]) -> list[tuple[int, int]]:
 def _phrase(stretches: list[tuple[int, int]], length: int, noun: str) -> tuple[str, int]:
     steps = {b[0] - a[0] for a, b in itertools.pairwise(stretches)}
     widths = {last - first + 1 for first, last in stretches}
-    if len(stretches) > 1 and len(steps) == len(widths) == 1:
+    if len(stretches) > 1 and len(steps) == len(widths) == 1 and (len(stretches) > 2 or length >= 2 * max(steps)):
         period, width = steps.pop(), widths.pop()
         first = stretches[0][0]
         ends = (first + width) % period == 0
