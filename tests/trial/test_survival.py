@@ -82,10 +82,20 @@ def test_garbage_in_every_file_is_no_wrong_answer(run, x):
         assert torch.equal(run("twice", x=x).results[0].outputs[0], 2 * x)
 
 
-@pytest.mark.parametrize("name", ["leaves_a_thread", "leaves_a_process", "leaves_a_daemon"])
-def test_what_is_left_behind_is_ended(run, x, shared_worker, name):
+LEFT = {
+    "leaves_a_thread": "a thread that still runs",
+    "leaves_a_process": "a process, started by it and not waited for",
+    "leaves_a_daemon": "a process, started by it and not waited for",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_behind_is_told_and_ended(run, x, shared_worker, name):
     for _ in range(3):
-        assert torch.equal(run(name, x=x).results[0].outputs[0], 2 * x)
+        left, after = run(name, "twice", x=x).results
+        assert (left.status, left.detail) == ("process", f"it changes, or leaves behind: {LEFT[name]}")
+        assert after.status == "skip"
+        assert torch.equal(run("twice", x=x).results[0].outputs[0], 2 * x)
     deadline = time.monotonic() + 10
     while len(left := descendants(shared_worker.pid)) > 2 and time.monotonic() < deadline:
         time.sleep(0.05)

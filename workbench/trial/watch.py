@@ -66,7 +66,7 @@ class Watch:
         The time in which it says that it compiles does not count.
         """
         started = time.monotonic()
-        hung, code, state = False, None, ""
+        hung, code, state, seconds = False, None, "", 0.0
         look = selectors.PollSelector()  # other than select.select it takes descriptors above 1023
         sources = (self.process.frames, self.process.output, self.process.record, self.wakeup)
         for source in [*sources, *([self.control.fileno()] if self.control else [])]:
@@ -74,7 +74,7 @@ class Watch:
         while code is None:
             left = started + limit_s + self.compiling_s() - time.monotonic()
             if left <= 0 and not hung:
-                hung, state = True, self.process.interrupt()
+                hung, seconds, state = True, time.monotonic() - started, self.process.interrupt()
             if hung and (left <= -LAST_WORDS_S or state in STOPPED):
                 self.process.kill()
                 left = PATIENCE_S
@@ -96,7 +96,7 @@ class Watch:
             printed=bytes(self.printed),
             last_printed=self.last_printed,
             printed_bytes=self.printed_bytes,
-            seconds=time.monotonic() - started,
+            seconds=seconds or time.monotonic() - started,
             state=state,
             compiled=bool(self.compiles_since),
         )
