@@ -498,7 +498,7 @@ def test_a_backward_is_tried_with_each_incoming_gradient_undefined(namespace):
         "void backward(const float* grad_a, const float* grad_b, float* grad_x, int64_t n)\n"
         "{ for (int64_t i = 0; i < n; ++i) grad_x[i] = 2 * grad_a[i] + 3 * grad_b[i]; }"
     )
-    with pytest.raises(wb.TrialError, match="grad_a undefined float32: stopped by SIGSEGV"):
+    with pytest.raises(wb.TrialError, match="undefined(?: float32)?: line 4: stopped by SIGSEGV"):
         wb.cpp(f"{namespace}::two.backward", careless)
     careful = careless.replace("grad_a[i]", "(grad_a ? grad_a[i] : 0)").replace("grad_b[i]", "(grad_b ? grad_b[i] : 0)")
     wb.cpp(f"{namespace}::two.backward", careful)

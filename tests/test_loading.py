@@ -164,7 +164,7 @@ def test_paths_that_hold_no_op(tmp_path):
     with pytest.raises(wb.SchemaError, match=r"defines no op: put a reference under @wb.op"):
         wb.load(inner)
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(wb.SchemaError, match=r"a kernel file ends in \.cpp, \.cc, \.cxx, \.cu or \.py, got '\.txt'"):
+    with pytest.raises(wb.SchemaError, match=r"a kernel file ends in \.cpp, \.cc, \.cxx, \.cu, _triton\.py, _triton\.backward\.py or \.py, got '\.txt'"):
         wb.load(tmp_path / "notes.txt")
 
 
