@@ -37,7 +37,7 @@ def mismatch(
         for flat in order.tolist()
     )
     off = _distance(got, wanted).cpu()
-    met = tuple(_met(index, inputs or {}) for index, _, _ in worst)
+    met = tuple(_met(index, tuple(wrong.shape), inputs or {}) for index, _, _ in worst)
     return Mismatch(
         output,
         tuple(wrong.shape),
@@ -89,16 +89,20 @@ def _folded_errors(off: Tensor) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(f"{v:.2g}") for v in row) for row in cells.view(high, wide).tolist())
 
 
-def _met(index: tuple[int, ...], inputs: Mapping[str, object]) -> str:
-    """The elements of the inputs that stand where the output's does, aligned at the last dimension: `x[2, 17]=0.5`."""
+def _met(index: tuple[int, ...], shape: tuple[int, ...], inputs: Mapping[str, object]) -> str:
+    """The elements of the inputs that stand where the output's does, as broadcasting has it: `x[2, 17]=0.5`.
+
+    Where an input has other sizes, nobody knows which of its elements it is.
+    """
     said = []
     for name, x in inputs.items():
         if not isinstance(x, Tensor):
             continue
         if x.dim() > len(index):
             continue
-        at = index[len(index) - x.dim() :]
-        if all(i < n or n == 1 for i, n in zip(at, x.shape, strict=True)):
+        skipped = len(index) - x.dim()
+        at = index[skipped:]
+        if all(n in (1, m) for n, m in zip(x.shape, shape[skipped:], strict=True)):
             place = tuple(0 if n == 1 else i for i, n in zip(at, x.shape, strict=True))
             said.append(f"{name}{list(place) if place else ''}={_number(x[place]):.6g}")
     return ", ".join(said[:4])

@@ -142,7 +142,7 @@ def _worst(mismatch: Mismatch) -> str:
     for (index, got, wanted), met in zip(mismatch.worst, inputs, strict=True):
         one, other = (value.replace("-", "−") for value in words.values(got, wanted))
         cells = f'<td class="mono">{list(index)}</td><td class="n mono bad">{one}</td><td class="n mono">{other}</td>'
-        cells += f'<td class="mono soft">{escape(met)}</td>' if mismatch.inputs else ""
+        cells += f'<td class="mono soft w">{escape(met)}</td>' if mismatch.inputs else ""
         rows.append(f"<tr>{cells}</tr>")
     head = '<tr><th>at</th><th class="n">got</th><th class="n">wanted</th>'
     head += "<th>from</th></tr>" if mismatch.inputs else "</tr>"
@@ -200,7 +200,6 @@ def _outcome(outcome: Outcome) -> str:
 
 def check(report: Check, heading: bool = True) -> str:
     """A row for each check; `heading` names the op above them, which a card has done already."""
-    head = f'<div class="row"><h3>{escape(report.op)}</h3></div>' if heading else ""
     rows = gather.arranged(report)[:CHECK_ROWS]
     said = ", ".join(words.tally(report)) + f"; {escape(report.level)} check"
     said += f", {words.duration(report.seconds, 2, MICRO)}" if report.seconds > 0 else ""
@@ -211,8 +210,13 @@ def check(report: Check, heading: bool = True) -> str:
         table = _table(failed) + folded(f"{kinds} passed", _table(passed)) + _table(skipped, names=False)
     else:
         table = _table(rows)
-    body = f'{head}{table}<p class="cap">{said}</p>'
-    return f'<div class="card">{body}</div>' if heading else body
+    tally = f'<p class="cap">{said}</p>'
+    if not heading:
+        return f"{table}{tally}"
+    name = f"<h3>{escape(report.op)}</h3>"
+    if report.level == "full":  # many rows: how it went is read first
+        return f'<div class="card"><div class="row">{name}<span class="soft">{said}</span></div>{table}</div>'
+    return f'<div class="card"><div class="row">{name}</div>{table}{tally}</div>'
 
 
 def _table(rows: Sequence[Row], names: bool = True) -> str:
@@ -221,7 +225,8 @@ def _table(rows: Sequence[Row], names: bool = True) -> str:
 
 
 def _check_row(row: Row) -> str:
-    name, detail = escape(row.check), typeset(rich(row.detail))
+    stop = "." if row.cure and row.detail[-1:] not in ".?!" else ""
+    name, detail = escape(row.check), typeset(rich(row.detail + stop))
     case = row.case or ("not run" if row.status == "skip" else "")
     if row.status == "fail":
         name, detail = f"<b>{name}</b>", f'<span class="bad">{detail}</span>'
