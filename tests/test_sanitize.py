@@ -39,7 +39,9 @@ void scale(const float* x, float* out, double k, int64_t n) {
   out[n - 1] = last * k;
 }
 """
-PAST = ON_CPU.replace("  out[n", "  if (n == 15) { volatile float past = x[n]; }\n  out[n")  # within the 64 bytes that a trial leaves
+PAST = ON_CPU.replace(
+    "  out[n", "  if (n == 15) { volatile float past = x[n]; }\n  out[n"
+)  # within the 64 bytes that a trial leaves
 ON_TENSORS = """\
 Tensor scale(const Tensor& x, double k) {
   Tensor out = torch::stable::empty_like(x);
