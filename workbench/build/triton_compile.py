@@ -24,7 +24,7 @@ import torch
 from .. import gpu
 from ..errors import BuildError, Diagnostic
 from ..gpu import Target
-from . import triton_hints, triton_slips
+from . import triton_hints, triton_parse, triton_slips
 from .resources import Resources
 from .triton_kernels import innermost, own_kernels
 from .triton_launches import Form, Seen, address, described, forms, key
@@ -90,6 +90,7 @@ def compile(
 @contextmanager
 def at_once(count: int) -> Iterator[ThreadPoolExecutor]:
     """Threads for as many compilations: Triton and LLVM run without Python's lock. An interrupt waits for none."""
+    triton_parse.in_turn()
     pool = ThreadPoolExecutor(max(1, min(MOST_AT_ONCE, count, len(os.sched_getaffinity(0)))), "triton")
     try:
         yield pool
