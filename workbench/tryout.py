@@ -31,7 +31,7 @@ from .tryout_pool import LIMIT_S, Patience, Pool, Runs, until_all_ran
 from .tryout_python import PythonTries, said
 from .version import Version
 
-GUARDED_TIERS = ("raw", "host")  # their launchers try a new dtype before they answer its first call
+GUARDED_TIERS = ("raw", "host", "triton")  # their launchers try a new dtype before they answer its first call
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,14 @@ class KernelTries:
         self._forget(cases)
         return _Running(self.op, self.slot, asked, pending, spread)
 
-    def close(self) -> None:
+    def release(self) -> None:
         for dtypes in self._added:  # a form that nobody asked for is none
             self.kernel.forget(dtypes)
+            self._forms.pop(tuple(dtypes.items()), None)
+        self._added.clear()
+
+    def close(self) -> None:
+        self.release()
         if self._given_pool is None and "pool" in vars(self):
             self.pool.close()
 

@@ -34,6 +34,9 @@ class PythonTries:
     def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> _Done:
         return _Done([self._try(c, repeats) for c in cases])
 
+    def release(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

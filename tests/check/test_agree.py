@@ -66,6 +66,13 @@ def test_missing_results():
     assert judge({}, wanted).detail == "0 results (), the reference gives out"
 
 
+def test_the_sentence_has_the_digits_that_tell_numbers_apart():
+    c = make(lambda t: [torch.tensor([0.15], dtype=torch.float64)], ONE)[0]
+    wanted = expected(double, ONE, c)
+    said = judge({"out": double(**wanted.inputs()) * (1 + 1e-10)}, wanted).detail
+    assert said == "out: 1 of 1 elements differ, most at [0]: 0.30000000003 where 0.3 was wanted"
+
+
 def test_the_sentence_and_the_worst_element():
     wanted = expected(double, ONE, one(5, 123))
     y = double(**wanted.inputs())

@@ -110,9 +110,10 @@ def _sentence(found: Mismatch) -> str:
     index, got, want = found.worst[0]
     where = f" at {list(index)}" if index else ""
     never = f"; {found.unwritten} were never written" if found.unwritten else ""
+    digits = next((d for d in range(6, 17) if f"{got:.{d}g}" != f"{want:.{d}g}"), 17)  # as many as tell them apart
     return (
         f"{found.output}: {found.count} of {found.total} elements differ, most{where}: "
-        f"{got:.6g} where {want:.6g} was wanted{never}"
+        f"{got:.{digits}g} where {want:.{digits}g} was wanted{never}"
     )
 
 

@@ -59,6 +59,7 @@ class Tries(Protocol):
 
     `submit` computes here what the reference says and returns while the kernel runs elsewhere; `repeats` runs each
     input so often in one process, `spread` gives a backward incoming gradients that are one number expanded.
+    `release` forgets the forms that were built for dtypes of no case, so that calls answer as they did before.
     `unrunnable` says why nothing can be run, "" where it can. `sequential` is of an interpreter, which runs one program
     after the other: no race can show, and large inputs take long.
     """
@@ -70,4 +71,5 @@ class Tries(Protocol):
     tries_new_dtypes: bool  # is a dtype that no case has tried before its first call is answered?
 
     def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> Pending: ...
+    def release(self) -> None: ...
     def close(self) -> None: ...

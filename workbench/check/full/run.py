@@ -135,6 +135,7 @@ class Full:
                 self.step(f"{s.tries.slot} {s.tries.device}: waiting", 0)
                 s.waiting[0][1].result()
                 self.step(f"{s.tries.slot} {s.tries.device}", s.collect(wait=False))
+            s.tries.release()
             s.tried = [self._settled(t, s.tries) for t in s.tried]
             self.rows += self._rows_of(s)
 

@@ -1,0 +1,88 @@
+"""A full check of a Triton cell where no GPU is: in the interpreter, once, and not said to be more than it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import workbench as wb
+from tests.live import gone
+from workbench import gpu, tryout
+from workbench.check import full, quick
+from workbench.check.full import sweep
+
+pytestmark = pytest.mark.skipif(gpu.present(), reason="what is done where no GPU is")
+
+SUMS = """\
+@triton.jit
+def kernel(x, out, cols, BLOCK: tl.constexpr):
+    row, carry = tl.program_id(0), tl.zeros((), dtype=tl.float32)
+    for start in range(0, cols, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        v = tl.load(x + row * cols + c, mask=c < cols, other=0).to(tl.float32)
+        tl.store(out + row * cols + c, carry + tl.cumsum(v, 0), mask=c < cols)
+        carry += tl.sum(v, 0)
+
+def sums(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    if out.numel():
+        cols = x.size(-1) if x.dim() else 1
+        kernel[(out.numel() // cols,)](x, out, cols, BLOCK=64)
+    return out
+"""
+CARRY = "        carry += tl.sum(v, 0)\n"
+
+
+@pytest.fixture
+def sums():
+    gone("full::sums")
+
+    @wb.op("full::sums")
+    def sums(x: Tensor) -> Tensor:
+        return x.cumsum(-1)
+
+    sums.cases(lambda t: [t(3, 10)])
+    return sums
+
+
+def check(op, *only):
+    tries = tryout.tries_of(op)
+    return full.check(op, lambda: tries, lambda: quick.check(op, "full"), device="cpu", only=only)
+
+
+def test_it_is_interpreted_once_and_a_dtype_that_a_call_refuses_is_no_failure(sums):
+    wb.triton(sums, SUMS)
+    report = check(sums, "sizes", "dtypes", "determinism")
+    assert report.ok, str(report)
+    told = {(r.check, r.case): r for r in report.rows}
+    assert (
+        told["sweeps", "forward cuda"].detail == "not run: no GPU here; the interpreter runs the same cell on the CPU"
+    )
+    assert not [r for r in report.rows if r.case.endswith("(cuda)")], "the same cell is not tried twice"
+    assert "so no race can show" in told["determinism", "3x10 float32"].detail
+    assert told["sizes", "past 2**31 elements or bytes"].status == "skip"
+    wide = told["dtypes", "float64"]  # it adds up in float32
+    assert wide.status == "skip" and "a first call with these dtypes is tried and then refused" in wide.detail
+    with pytest.raises(RuntimeError, match="was tried for x float64 and differs"):
+        sums(torch.randn(2, 3, dtype=torch.float64))
+
+
+def test_a_carry_that_is_lost_is_found_with_its_line(sums):
+    wb.triton(sums, SUMS.replace(CARRY, ""))
+    [failed] = [r for r in check(sums, "sizes").rows if r.status == "fail"]
+    assert failed.case == "around numbers in the code" and "smallest found: x float32[1, 65]" in failed.detail
+    assert "64 stands on line 14" in failed.detail
+
+
+def test_sizes_for_an_interpreter_are_small(sums):
+    families = full.run.sizes_of(sums.case_list(), sums.schema)
+    bounds = [full.run.bounds(None, None)[0].__class__(4096, "block", is_block=True)]
+    sizes = [
+        sweep.elements(v, sums.schema)
+        for v in sweep.plan(sums.schema, families, bounds, 1000)
+        if v.about == "around blocks"
+    ]
+    assert not sizes
+    assert [v for v in sweep.plan(sums.schema, families, bounds) if v.about == "around blocks"]
