@@ -84,6 +84,7 @@ def test_one_way_to_die(raw, name, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_every_way_twenty_times_in_one_process(raw, monkeypatch):
     """No death, no hang, and the former version answers each time: 73 ways are 1,460 attempts."""
     process = os.getpid()
@@ -105,6 +106,7 @@ def test_on_tensors(name, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("tier", ["host", "full"])
 def test_in_the_other_tiers(tier, monkeypatch):
     with doubling(tier) as op:
