@@ -92,8 +92,11 @@ def same(got: Tensor, reference: Tensor) -> Verdict:
 
 def _misplaced(got: Tensor, reference: Tensor, true: Tensor, dtype: torch.dtype) -> Tensor:
     """Where a NaN or an infinity is missing, or stands where neither the reference nor the rounded truth has one."""
+    rounded = true.to(dtype)
+    if all(bool(x.isfinite().all()) for x in (got, reference, rounded)):  # as nearly always, and much quicker
+        return torch.zeros_like(got, dtype=torch.bool)
     kind = _kind(got)
-    return (kind != _kind(reference)) & (kind != _kind(true.to(dtype)))
+    return (kind != _kind(reference)) & (kind != _kind(rounded))
 
 
 def _kind(x: Tensor) -> Tensor:
