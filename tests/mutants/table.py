@@ -154,6 +154,25 @@ MUTANTS = (
         ("  for", "  static int64_t first = n;\n  n = first;\n  for"),
     ),
     m(
+        "in place, rounded up to vectors of 4",
+        "axpy_",
+        "sizes",
+        "past the end of",
+        (LOOP, "for (int64_t i = 0; i < (n + 3) / 4 * 4; ++i)"),
+    ),
+    m(
+        "a gradient is added to past its end",
+        "norm",
+        "gradients",
+        "past the end of",
+        (
+            "    for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
+            "    for (int64_t c = cols; c < (cols + 3) / 4 * 4; ++c) grad_w[c] += 1;\n"
+            "    for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
+        ),
+        slot="backward",
+    ),
+    m(
         "an accumulator that starts with the first",
         "rowsum",
         "sizes",

@@ -28,9 +28,19 @@ def test_the_example_of_room():
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize("pattern", [guard.POISON, guard.CANARY])
-def test_poison_and_canaries_are_nan(dtype, pattern):
+@pytest.mark.parametrize("pattern", [guard.POISON, guard.CANARY_OF_ARGUMENTS])
+def test_poison_and_what_surrounds_arguments_are_nan(dtype, pattern):
     assert torch.frombuffer(bytearray(pattern * 8), dtype=dtype).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("change", [lambda x: x.mul_(0.9), lambda x: x.add_(0.5), lambda x: x.mul_(0.9).add_(float("nan")), lambda x: x.sqrt_()])
+def test_a_canary_around_what_may_be_written_shows_arithmetic_in_place(dtype, change):
+    there = torch.frombuffer(bytearray(guard.CANARY * 8), dtype=dtype)
+    assert there.isfinite().all()
+    before = there.clone()
+    change(there)
+    assert (there != before).all()
 
 
 @pytest.mark.parametrize("dtype", [*FLOATING, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128])

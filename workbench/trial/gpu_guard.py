@@ -68,7 +68,8 @@ class Memory:
     def open_image(self, fd: int, position: int, place: Room, tensors: tuple, writable: bool) -> Block:
         """A block that holds what lies in a file as `guard.image` made it."""
         place_here = self._room(place.nbytes, place.front % ALIGNMENT)
-        block = self._block(place_here, CANARY_OF_ARGUMENTS)
+        canary = CANARY if writable else CANARY_OF_ARGUMENTS
+        block = self._block(place_here, canary)
         with _disable_current_modes():
             if place.nbytes:
                 data = torch.empty(place.nbytes, dtype=torch.uint8)
@@ -76,7 +77,7 @@ class Memory:
                 self._data(block).copy_(data)
             if not self.bare:
                 self.former[block.start] = self._data(block).clone()
-        return replace(block, tensors=tensors, writable=writable, argument=True)
+        return replace(block, tensors=tensors, writable=writable, argument=True, canary=canary)
 
     def freeze(self, block: Block) -> Block:
         """The same block, to stay as it is from now on."""
@@ -112,7 +113,7 @@ class Memory:
         region, place = self.regions[block.start], block.room
         if self.bare or not region.numel():
             return None
-        pattern = CANARY_OF_ARGUMENTS if block.argument else CANARY
+        pattern = block.canary
         front, back = region[: place.front], region[place.front + place.nbytes :]
         bad = torch.stack(
             [_differs(front, pattern, 0).any(), _differs(back, pattern, place.front + place.nbytes).any()]

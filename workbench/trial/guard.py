@@ -20,8 +20,10 @@ GUARD = 1 << 20  # unreadable bytes on each side: address space only
 ALIGNMENT = 64
 # All read as NaN in every floating dtype of two bytes and more, at each even address, and as unlikely integers.
 POISON = bytes.fromhex("e5fffb7f")
-CANARY = bytes.fromhex("c9fffd7f")
-# Around arguments it is another one: what is read past the end of x must not pass for what stood past the end of out.
+# Around what may be written: a few units in every floating dtype (5.7 as float32). NaN would hide `out[n] += y`, whose
+# result has the same bits.
+CANARY = bytes.fromhex("9140b740")
+# Around what may only be read: NaN, which shows in all that is made of it.
 CANARY_OF_ARGUMENTS = bytes.fromhex("d3fff97f")
 PROTECTS = True  # what is not writable cannot be written to: no need to look
 
@@ -70,6 +72,7 @@ class Block:
     writable: bool
     argument: bool = False
     device: bool = False  # its address is one of a GPU
+    canary: bytes = CANARY
 
     @property
     def end(self) -> int:
@@ -100,7 +103,12 @@ def open_image(fd: int, position: int, place: Room, tensors: tuple[tuple[str, Me
     flags = mmap.MAP_PRIVATE | _MAP_FIXED
     if _libc.mmap(pages, place.mapped, protection, flags, fd, position) != pages:
         raise MemoryError(f"mmap: {os.strerror(ctypes.get_errno())}")
-    return Block(pages + place.front, place, tensors, writable, argument=True)
+    canary = CANARY if writable else CANARY_OF_ARGUMENTS
+    if writable:
+        ctypes.memmove(pages, _canary(place.front, 0, canary), place.front)
+        begin = place.front + place.nbytes
+        ctypes.memmove(pages + begin, _canary(place.back, begin, canary), place.back)
+    return Block(pages + place.front, place, tensors, writable, argument=True, canary=canary)
 
 
 def freeze(block: Block) -> Block:
@@ -124,11 +132,10 @@ def damage(block: Block) -> tuple[str, int, int] | None:
     """What was written around a block: "before" or "after", how far from the data, how many bytes; None for nothing."""
     front = ctypes.string_at(block.pages, block.room.front)
     back = ctypes.string_at(block.end, block.room.back)
-    pattern = CANARY_OF_ARGUMENTS if block.argument else CANARY
-    if back != (wanted := _canary(block.room.back, block.room.front + block.room.nbytes, pattern)):
+    if back != (wanted := _canary(block.room.back, block.room.front + block.room.nbytes, block.canary)):
         changed = [i for i, (a, b) in enumerate(zip(back, wanted, strict=True)) if a != b]
         return "after", changed[0], changed[-1] - changed[0] + 1
-    if front != (wanted := _canary(block.room.front, 0, pattern)):
+    if front != (wanted := _canary(block.room.front, 0, block.canary)):
         changed = [i for i, (a, b) in enumerate(zip(front, wanted, strict=True)) if a != b]
         return "before", block.room.front - changed[0], changed[-1] - changed[0] + 1
     return None
