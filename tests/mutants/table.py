@@ -167,8 +167,8 @@ MUTANTS = (
         "past the end of",
         (
             "    for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
-            "    for (int64_t c = cols; c < (cols + 3) / 4 * 4; ++c) grad_w[c] += 1;\n"
-            "    for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
+            "    for (int64_t c = cols; c < (cols + 3) / 4 * 4; ++c) grad_w[c] += 1;"
+            + " for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
         ),
         slot="backward",
     ),

@@ -1,4 +1,4 @@
-from workbench.report import Check, Row
+from workbench.report import Check, Mismatch, Row
 from workbench.show import gather, text
 
 SAID = "values agree, error {} of what is allowed; nothing else was tried"
@@ -110,6 +110,17 @@ def test_one_reason_for_what_was_not_run_is_told_once():
     ]  # fmt: skip
 
 
-def test_what_fails_is_never_told_together():
-    rows = tuple(Row("sizes", case, "fail", "1 input: differs") for case in ("one", "two"))
+def test_what_fails_is_told_together_only_if_the_same_smallest_input_does():
+    said = "goes out of bounds: {}smallest found: x float32[1, 1]: writes past the end"
+    shown = full(
+        Row("sizes", "one", "fail", said.format("2 of 3 inputs fail, "), "Guard.", Mismatch("out", (4,), 1, 4, 0, ())),
+        Row("sizes", "two", "fail", said.format(""), "Guard.", Mismatch("out", (9,), 1, 9, 0, ())),
+        Row("sizes", "odd", "fail", said.format("1 of 4 inputs fail, ").replace("[1, 1]", "[1, 3]"), "Guard."),
+    )
+    assert [(r.case, r.detail) for r in shown] == [
+        ("one, two", said.format("3 of 4 inputs fail, ")),
+        ("odd", said.format("1 of 4 inputs fail, ").replace("[1, 1]", "[1, 3]")),
+    ]
+    assert shown[0].mismatch.total == 9, "the largest picture"
+    rows = tuple(Row("vmap", case, "fail", "differs") for case in ("one", "two"))
     assert full(*rows) == list(rows)

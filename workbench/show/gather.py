@@ -13,6 +13,7 @@ from . import words
 SHARE = re.compile(r"\berror (under 0\.01|\d[\d.e+-]*) of what is allowed")
 DTYPE = re.compile(r"(?:^| )((?:b?float|u?int|complex)\d+\w*|bool)$")
 COUNT = re.compile(r"^(\d+) inputs?: ")
+FAILING, SMALLEST = re.compile(r"(\d+) of (\d+) inputs fail, "), "smallest found"
 DEVICE = re.compile(r" \(\w+\)$")
 ANY = re.compile(r"(?:b?float|u?int|complex)?\d+|(?:elements|bytes)$")  # what differs between reasons that are one
 ORDER = ("fail", "pass", "skip")
@@ -29,7 +30,7 @@ def arranged(report: Check) -> list[Row]:
         return gathered(report.rows)
     names = list(dict.fromkeys(r.check for r in report.rows))
     rows = sorted(report.rows, key=lambda r: (ORDER.index(r.status), names.index(r.check)))
-    return _same_reason(_summed(gathered(rows)))
+    return _same_reason(_summed(_failing_alike(gathered(rows))))
 
 
 def gathered(rows: Sequence[Row]) -> list[Row]:
@@ -98,6 +99,24 @@ def _summed(rows: Sequence[Row]) -> list[Row]:
         key = (row.check, said, row.cure, _device(row)) if counted else id(row)
         groups.setdefault(key, []).append(row)
     return [_sum(some) for some in groups.values()]
+
+
+def _failing_alike(rows: Sequence[Row]) -> list[Row]:
+    """Sweeps of one check in which the same smallest input fails, as one row with the largest picture."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        swept = row.status == "fail" and SMALLEST in row.detail
+        key = (row.check, FAILING.sub("", row.detail), row.cure, _device(row)) if swept else id(row)
+        groups.setdefault(key, []).append(row)
+    return [some[0] if len(some) == 1 else _fail(some) for some in groups.values()]
+
+
+def _fail(rows: list[Row]) -> Row:
+    counts = [[int(n) for n in found.groups()] if (found := FAILING.search(r.detail)) else [1, 1] for r in rows]
+    kind, _, rest = FAILING.sub("", rows[0].detail).partition(": ")
+    detail = f"{kind}: {sum(n for n, _ in counts)} of {sum(n for _, n in counts)} inputs fail, {rest}"
+    drawn = max((r.mismatch for r in rows if r.mismatch), key=lambda m: m.total, default=None)
+    return replace(rows[0], case=_named(rows), detail=detail, mismatch=drawn)
 
 
 def _sum(rows: list[Row]) -> Row:
