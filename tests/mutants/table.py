@@ -166,9 +166,8 @@ MUTANTS = (
         "gradients",
         "past the end of",
         (
-            "    for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
-            "    for (int64_t c = cols; c < (cols + 3) / 4 * 4; ++c) grad_w[c] += 1;"
-            + " for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
+            "  for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
+            "  for (int64_t c = cols; c % 4; ++c) grad_w[c]++;\n  for (int64_t c = 0; c < cols; ++c) {\n      grad_x",
         ),
         slot="backward",
     ),
