@@ -1,4 +1,4 @@
-"""What the texts of 02_cuda and 03_triton promise, with a GPU and without."""
+"""What the texts of 02_cuda, 03_triton and 04_trust promise, with a GPU and without."""
 
 from __future__ import annotations
 
@@ -112,3 +112,62 @@ def triton(steps: Steps, gpu: bool) -> None:
     assert re.search(r"forward cuda +v3 Triton +4 of 4", said)
     assert re.search(r"backward cuda +v4 Triton +4 of 4", said)
     assert re.search(r"backward cpu +v4 interpreted Triton +4 of 4", said) or gpu
+
+
+TAGGED = ("1. Off by one in a tile", "2. No mask on a store", "3. A loop without an end", "4. An input as scratch space")
+
+
+def trust(steps: Steps, gpu: bool) -> None:
+    """Each step of 04_trust: the verdict on each wrong kernel, its cure, and the right ones passing."""
+    _refused(steps)
+    for heading in ("The first four, put right", "Triton", "5. NaN is lost", "6. A stride left out", "Put right",
+                    "7. Nothing to do, so the input itself", "A copy instead", "8. A race", "With the barrier"):  # fmt: skip
+        assert re.match(r"\w+ (?:cpp|triton) v\d+ \| .*agrees?\b", steps.text(heading)), steps.text(heading)
+
+    values = _failing(steps, "A full check of it", 1)
+    assert re.match(r"FAIL values NaN differs: .* where nan was wanted; .* Comparisons with NaN are false", values)
+    strides = _failing(steps, "Transposed, and it shows", 2)
+    assert strides.startswith("FAIL layouts transposed ")
+    assert "Read each dimension by its own stride" in strides
+    even = _failing(steps, "Even sizes are tried too", 1, 2)
+    assert re.match(r"FAIL sizes two.* smallest found: x float32\[1, 2\]: out shares memory with x.* return a clone\.", even)
+    race = _failing(steps, "Sizes around every number in the code, and many runs", 1, 2, 3)
+    assert "A race: threads write to one place" in race or "around numbers in the code" in race
+    both = _failing(steps, "Both at once", 4)
+    assert re.search(r"FAIL fake .* by the fake, ", both)
+    assert "Something in the backward is cut from the graph: look for detach()." in both
+    assert "so its fake fixes a size A fake must work with symbolic sizes" in both
+
+    said = steps.printed("And the right ones")
+    assert re.findall(r"^(\w+) +(\w+) +\d\d rows pass$", said, re.MULTILINE) == [
+        (name, "ok") for name in ("add_t", "swiglu", "rowmax", "to_even", "centre", "cube")
+    ], said
+
+
+def _refused(steps: Steps) -> None:
+    """The four that the trial does not install, each with the op's reference still running."""
+    said = [steps.text(heading) for heading in TAGGED]
+    for heading, shown in zip(TAGGED, said, strict=True):
+        assert re.match(r"\w+ (?:cpp|triton) v\d not installed \| .*; still the reference\n", shown), shown
+        assert steps.error(heading)["ename"] == "TrialError"
+    tile, mask, endless, scratch = said
+    assert "differs on 48x96 float32: 288 of 4,608 elements never written" in tile
+    assert "out, 48 x 96: in the last of every 16 columns" in tile
+    assert "<svg" in steps.html(TAGGED[0])
+    assert "goes out of bounds on odd float32: writes past the end of out" in mask
+    assert "Guard the last block" in mask
+    assert re.search(r"hangs on 48x96 float32: .*did not end within 10 s", endless)
+    assert "writes to an input on 24x32 float32: writes to the argument gate" in scratch
+    assert "mutates=" in scratch
+
+
+def _failing(steps: Steps, heading: str, *counts: int) -> str:
+    """The failing rows of a full check, which must stand first, a line each."""
+    said = steps.text(heading)
+    assert re.match(r"lab::\w+ full check \| \d+ pass, \d+ fails?, \d+ not run \| ", said), said.split("\n")[0]
+    rows = re.split(r"\n(?=  (?:FAIL|pass|skip)  )", said)[1:]
+    failed = [row for row in rows if row.startswith("  FAIL")]
+    assert len(failed) in counts, said
+    assert rows[: len(failed)] == failed, "what failed stands on top"
+    assert re.search(r"<details><summary>\d+ checks passed</summary>", steps.html(heading)), "what passed is folded"
+    return "\n".join(" ".join(row.split()) for row in failed)
