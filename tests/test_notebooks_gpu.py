@@ -1,4 +1,4 @@
-"""02_cuda and 03_triton where there is a GPU, without IPython: that machine may have none."""
+"""02_cuda, 03_triton and 04_trust where there is a GPU, without IPython: that machine may have none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from tests import live, notebook_promises, notebook_steps
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
-OPS = ("lab::rmsnorm", "lab::saxpy", "lab::swiglu", "lab::double")
+OPS = tuple(
+    f"lab::{name}" for name in ("rmsnorm", "saxpy", "swiglu", "double", "add_t", "rowmax", "to_even", "centre", "cube")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +35,18 @@ def test_the_notebook_on_triton_keeps_its_promises():
     notebook_promises.triton(notebook_steps.run(FOLDER / "03_triton.ipynb"), gpu=True)
 
 
+@pytest.mark.gpu
+def test_the_notebook_on_trust_keeps_its_promises():
+    notebook_promises.trust(notebook_steps.run(FOLDER / "04_trust.ipynb"), gpu=True)
+
+
 def test_cells_run_without_ipython_as_with_it(tmp_path):
     path = tmp_path / "small.ipynb"
     cells = [("markdown", "# One"), ("code", "%load_ext workbench\nx = 2\nprint(x)\nx + 1"), ("markdown", "# Two"),
              ("code", "%%cpp nothing.backward\nvoid f() {}")]  # fmt: skip
-    notebook = {"cells": [{"cell_type": k, "source": [s], "metadata": {"tags": ["raises-exception"]}} for k, s in cells]}
+    notebook = {
+        "cells": [{"cell_type": k, "source": [s], "metadata": {"tags": ["raises-exception"]}} for k, s in cells]
+    }
     path.write_text(json.dumps(notebook))
     steps = notebook_steps.run(path)
     assert (steps.text("One"), steps.printed("One")) == ("3", "2\n")
