@@ -38,6 +38,14 @@ def test_how_large_the_errors_are():
     assert histogram(torch.tensor([3.0]), torch.tensor([0.0])) == ((3, 1),), "against 0 any error is large"
 
 
+def test_nan_and_infinity_where_they_are_wanted_are_no_error():
+    nan, inf = float("nan"), float("inf")
+    got, wanted = torch.tensor([nan, inf, 3.0, 4.0, nan]), torch.tensor([nan, inf, nan, 4.0, 5.0])
+    found = mismatch("out", got, wanted, torch.tensor([False, False, True, False, True]))
+    assert found.errors == ((0.0, 0.0, 1.0, 0.0, 1.0),)
+    assert found.histogram == ((None, 3), (99, 2))
+
+
 def test_errors_are_a_map_of_their_own_and_the_worst_say_what_went_in():
     x, w = torch.arange(8.0).view(2, 4), torch.arange(4.0) + 10
     wanted = x * w

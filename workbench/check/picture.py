@@ -133,7 +133,9 @@ def _distance(got: Tensor, wanted: Tensor) -> Tensor:
     if got.is_complex():
         got, wanted = torch.view_as_real(got), torch.view_as_real(wanted)
         return _distance(got, wanted).amax(-1)
-    return (got.double() - wanted.to(got.device).double()).abs().nan_to_num(float("inf"), float("inf"))
+    got, wanted = got.double(), wanted.to(got.device).double()
+    off = (got - wanted).abs().nan_to_num(float("inf"), float("inf"))
+    return torch.where((got == wanted) | (got.isnan() & wanted.isnan()), 0, off)
 
 
 def _index(flat: int, shape: torch.Size) -> tuple[int, ...]:
