@@ -20,9 +20,9 @@ GUARD = 1 << 20  # unreadable bytes on each side: address space only
 ALIGNMENT = 64
 # All read as NaN in every floating dtype of two bytes and more, at each even address, and as unlikely integers.
 POISON = bytes.fromhex("e5fffb7f")
-# Around what may be written: a few units in every floating dtype (5.7 as float32). NaN would hide `out[n] += y`, whose
-# result has the same bits.
-CANARY = bytes.fromhex("9140b740")
+# Around what may be written: a number of usual size in every floating dtype (-22.9 as float32). NaN would hide
+# `out[n] += y`, whose result has the same bits.
+CANARY = bytes.fromhex("9140b7c1")
 # Around what may only be read: NaN, which shows in all that is made of it.
 CANARY_OF_ARGUMENTS = bytes.fromhex("d3fff97f")
 PROTECTS = True  # what is not writable cannot be written to: no need to look
