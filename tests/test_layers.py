@@ -29,7 +29,7 @@ FLOORS = (
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("live", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "verdicts", "examine", "sanitize", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
+    ("live", "declared", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "verdicts", "examine", "sanitize", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
      "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt_plan", "adopt", "adopted_ops"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),

@@ -1,22 +1,17 @@
 """`Op`: a live operator, the only object that changes.
 
-What an op is, says and shows. How its slots and versions change is in `live`; how a cell becomes a version in
-`install`; how an op is checked in `check`.
+What one does with it, and how it shows. What an op is and what is said of it is in `declared`; how its slots and
+versions change in `live`; how a cell becomes a version in `install`; what a verb does in the package of its name.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import schema
-from .case import make
-from .live import Live
+from .declared import Declared
 from .report import Card, Check
 from .version import Version
 
@@ -24,7 +19,7 @@ if TYPE_CHECKING:
     from .inspection import Comparison, Inspection
 
 
-class Op(Live):
+class Op(Declared):
     """An operator of your own: call it, check it, replace a slot of it with a cell.
 
     >>> @wb.op("lab::scale")
@@ -42,130 +37,6 @@ class Op(Live):
     def __new__(cls, *_: object) -> Op:  # noqa: PYI034  an instance of a subclass of its own
         # A class of its own for each op: its `__call__` is then the generated entry itself, with nothing in between.
         return object.__new__(type("Op", (Op,), {"__module__": __name__}))
-
-    # ------------------------------------------------------------ what it is
-
-    @property
-    def qualname(self) -> str:
-        return self.schema.qualname
-
-    @property
-    def torch_op(self) -> torch._ops.OpOverload:
-        return self.public_op
-
-    @property
-    def reference(self) -> Callable | None:
-        return self.definition.reference
-
-    @property
-    def slots(self) -> Mapping[tuple[str, str], Version]:
-        """What fills each slot that is not the reference: `{("forward", "cpu"): v3}`."""
-        return MappingProxyType(self._slots)
-
-    @property
-    def versions(self) -> tuple[Version, ...]:
-        return tuple(self._versions)
-
-    @property
-    def random(self) -> bool:
-        """Was the reference seen to draw from torch's generator?"""
-        return self.definition.is_random
-
-    @property
-    def compare_function(self) -> Callable | None:
-        return self.definition.compare
-
-    @property
-    def differentiable(self) -> bool:
-        """Is there a gradient: the reference's vjp, `@op.backward`, or a backward cell?"""
-        d = self.definition
-        if not d.schema.tensors or not (d.schema.outputs or d.schema.mutated):
-            return False
-        if d.backward is not None or any(slot == "backward" for slot, _ in self._slots):
-            return True
-        hidden = d.compare is not None and bool(self._slots)
-        return d.reference is not None and not d.is_random and not hidden
-
-    def runs(self, slot: str = "forward", device: str = "cpu") -> Version:
-        """The version in a slot: a kernel's, or number 0."""
-        return self._slots.get((slot, device), self._versions[0])
-
-    def still(self, slot: str, device: str) -> str:
-        """What runs in a slot, as a refusal says it: `v6`, or `the reference`."""
-        number = self.runs(slot, device).number
-        if number:
-            return f"v{number}"
-        return "the reference" if self.reference is not None else "nothing"
-
-    # ------------------------------------------------------------ decorators
-
-    def cases(
-        self, function: Callable | None = None, *, dtypes: torch.dtype | Sequence[torch.dtype] = (torch.float32,)
-    ) -> Callable:
-        """The cases of this op, from a generator that takes the tensor maker `t`.
-
-        >>> @rmsnorm.cases(dtypes=(torch.float32, torch.bfloat16))
-        ... def _(t):
-        ...     yield t(4, 128), t(128)
-        ...     yield wb.case("odd", t(5, 123), t(123))
-
-        What `t` makes without a dtype is made in each of `dtypes`. Installed kernels are judged again.
-        """
-        if function is None:
-            return lambda f: self.cases(f, dtypes=dtypes)
-        self._cases = make(function, self.schema, dtypes)
-        self._judge_again()
-        return function
-
-    def kernel(self, device: str) -> Callable:
-        """A Python function as the forward of one device; it returns the outputs, then what the op saves.
-
-        >>> @rmsnorm.kernel("cpu")
-        ... def _(x, w, eps=1e-6):
-        ...     return torch.nn.functional.rms_norm(x, w.shape, w, eps)
-        """
-        from . import python_kernel
-
-        return lambda function: python_kernel.install(self, function, device)
-
-    def backward(self, function: Callable) -> Callable:
-        """A backward in Python. It takes what it names: arguments, outputs, saved tensors, `grad_` of each output.
-
-        >>> @scale.backward
-        ... def _(grad_out, k):
-        ...     return grad_out * k
-
-        It returns one gradient (or None) per floating-point tensor argument, in their order.
-        """
-        known = [a.name for a in self.schema.arguments] + list(self.schema.outputs) + list(self.schema.saves)
-        known += [f"grad_{n}" for n in (*self.schema.outputs, *self.schema.mutated)]
-        schema.named("backward", list(inspect.signature(function).parameters), tuple(known), self.qualname)
-        self.definition.backward = function
-        self.changed()
-        return function
-
-    def fake(self, function: Callable) -> Callable:
-        """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell."""
-        self.definition.fake = function
-        self.changed()
-        return function
-
-    def vmap(self, function: Callable) -> Callable:
-        """A batching rule, as `torch.library.register_vmap` takes it: `(info, in_dims, *args)`."""
-        self.definition.vmap = function
-        self.changed()
-        return function
-
-    def compare(self, function: Callable) -> Callable:
-        """What is compared where several answers are right: arguments and outputs in, tensors out.
-
-        >>> @topk.compare
-        ... def _(x, k, values, indices):
-        ...     return values, x.gather(-1, indices)
-        """
-        self.definition.compare = function
-        self._judge_again()
-        return function
 
     # ------------------------------------------------------------ verbs
 
@@ -236,10 +107,6 @@ class Op(Live):
         if version is None:
             return show.widget_of(describe.card(self), self._restored)
         return slots.restore(self, version if isinstance(version, int) else version.number)
-
-    @property
-    def has_cases(self) -> bool:
-        return self._cases is not None
 
     # ------------------------------------------------------------ how it shows
 
