@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -74,6 +75,27 @@ def test_bytes_that_python_shares_stay_as_they_are():
     nvrtc_library.run("", name="empty", options=(), headers={}, limit_s=60.0)
     shared = {n: (bytes([n]), chr(n)) for n in range(128)}
     assert all(one[0] == n and ord(letter) == n for n, (one, letter) in shared.items())
+
+
+def test_a_refused_text_leaves_the_limit_of_the_stack_alone():
+    """NVRTC lifts it for the whole process, and processes inherit it."""
+    found = resource.getrlimit(resource.RLIMIT_STACK)
+    before = (8 << 20, found[1])
+
+    def refused(number):
+        with pytest.raises(BuildError):
+            nvrtc.compile(f"__global__ void k() {{ nowhere{number}(); }}", arch=ARCH)
+
+    threads = [threading.Thread(target=refused, args=(i,)) for i in range(3)]
+    resource.setrlimit(resource.RLIMIT_STACK, before)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert resource.getrlimit(resource.RLIMIT_STACK) == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, found)
 
 
 def test_without_names_all_kernels_of_the_text_are_told():

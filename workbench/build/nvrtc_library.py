@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import resource
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -120,6 +121,31 @@ def run(
     raise job.outcome
 
 
+class _StackLimit:
+    """NVRTC lifts the process's limit of the stack as far as it may and leaves it so when a text is refused: from then
+    on an endless recursion in any process that is started takes all memory. Whoever is last out puts it back.
+    """
+
+    def __init__(self) -> None:
+        self._mutex, self._inside = threading.Lock(), 0
+        self._found = (0, 0)
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._inside:
+                self._found = resource.getrlimit(resource.RLIMIT_STACK)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._mutex:
+            self._inside -= 1
+            if not self._inside and resource.getrlimit(resource.RLIMIT_STACK) != self._found:
+                resource.setrlimit(resource.RLIMIT_STACK, self._found)
+
+
+_stack_limit = _StackLimit()
+
+
 class _Job:
     """One program. `work` runs in the thread; `stop` may be called from any other."""
 
@@ -144,7 +170,8 @@ class _Job:
 
     def work(self) -> None:
         try:
-            self.outcome = self._compile()
+            with _stack_limit:
+                self.outcome = self._compile()
         except BaseException as error:  # raised where it is waited for
             self.outcome = error
         finally:
