@@ -26,10 +26,12 @@ class Writer:
 
     >>> Writer(declaration).expression(ast.parse("n // 2", mode="eval").body)     # 2 is literal 0
     'wb::floordiv(n_, d.literals[0].i)'
+
+    `numbers`: they stand in the text, as in a saved package, which nothing edits.
     """
 
-    def __init__(self, declaration: Declaration, device: str = "cpu") -> None:
-        self.declaration, self.device = declaration, device
+    def __init__(self, declaration: Declaration, device: str = "cpu", *, numbers: bool = False) -> None:
+        self.declaration, self.device, self.numbers = declaration, device, numbers
         self.kinds: Mapping[str, Kind] = declaration.values
         self.positions = {a.name: i for i, a in enumerate(declaration.arguments)}
         self.optional = {a.name for a in declaration.arguments if a.optional}
@@ -57,6 +59,8 @@ class Writer:
     def _constant(self, node: ast.Constant) -> str:
         if isinstance(node.value, bool):
             return "true" if node.value else "false"
+        if self.numbers:
+            return repr(node.value)
         field = "f" if isinstance(node.value, float) else "i"
         return f"d.literals[{self.declaration.literal_index(node)}].{field}"
 

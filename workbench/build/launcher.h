@@ -3,7 +3,10 @@
 // A launcher is this file plus a generated text that holds tables (struct Op) and two functions, `plan` and `prepare`,
 // which are the directives in C++. Numbers, tuned values, dtypes, entry points, texts and lines are data: they come in
 // a Descriptor, which one atomic store replaces. Only C functions of libtorch's stable ABI are called.
+//
+// What stands between `#ifdef WB_LIVE` and its `#endif` serves a live op alone; saved packages come without it.
 #pragma once
+#define WB_LIVE
 #include "abi.h"
 #include "directives.h"
 
@@ -90,6 +93,7 @@ struct Op {
   void (*prepare)(Frame&);    // what only the kernels need
 };
 
+#ifdef WB_LIVE
 // ---- hooks ----------------------------------------------------------------------------------------------------------
 struct Hooks {
   const Descriptor* descriptor = nullptr;
@@ -102,6 +106,7 @@ static Hooks hooks;  // static: never one with those of another launcher
 static thread_local Message reply;  // what a hook of ours or `wb_register` says
 
 inline const Descriptor* current() { return __atomic_load_n(&hooks.descriptor, __ATOMIC_ACQUIRE); }
+#endif
 
 inline void check(AOTITorchError code, const char* what) {
   if (__builtin_expect(code != 0, 0)) {

@@ -131,9 +131,19 @@ inline void ask_for_instance(Frame& f, bool again) {
     if (i < f.op.tensor_arguments) got.add("%s%s %s", i ? ", " : "", f.tensor_name(i), dtype_name(f.tensors[i].dtype));
   }
   f.at = -1;
+#ifdef WB_LIVE
   if (again || !hooks.miss) problem("no kernel was built for these dtypes: %s", got.text);
   reply = Message();
   if (hooks.miss(codes, n) != 0) problem("%s", *reply.text ? reply.text : got.text);
+#else
+  got.add(". There are kernels for ");
+  for (int64_t k = 0; k < f.descriptor->instance_count; ++k)
+    for (int i = 0; i < f.op.tensor_arguments; ++i) {
+      const int8_t code = f.descriptor->instances[k].dtypes[i];
+      got.add("%s%s %s", i ? ", " : k ? "; " : "", f.tensor_name(i), code == any_dtype ? "of any dtype" : dtype_name(code));
+    }
+  problem("no kernel was built for these dtypes: %s", got.text);
+#endif
 }
 
 // A number that is None has no spelling in a kernel.
@@ -205,8 +215,10 @@ template <typename F> inline void steps(F& f, StableIValue* stack, uint64_t inpu
   find_device(f);
   bool idle = false;
   for (bool again = false;; again = true) {
+#ifdef WB_LIVE
     f.descriptor = current();
     if (!f.descriptor) problem("no kernel is installed");
+#endif
     f.op.plan(f);
     if ((idle = nothing_to_do(f))) break;
     f.op.prepare(f);
@@ -229,7 +241,10 @@ template <typename F> inline void steps(F& f, StableIValue* stack, uint64_t inpu
   const Text& statement = f.descriptor->statements[f.at];
   m.add("%s", statement.text);
   m.add(p.message.text[0] == ' ' ? "%s" : ": %s", p.message.text);
-  throw Error(m.add(" (line %lld)", (long long)statement.line));
+#ifdef WB_LIVE
+  m.add(" (line %lld)", (long long)statement.line);
+#endif
+  throw Error(m);
 }
 
 template <typename F> inline void run(F& f, StableIValue* stack, uint64_t inputs, uint64_t outputs) {
@@ -240,6 +255,7 @@ template <typename F> inline void run(F& f, StableIValue* stack, uint64_t inputs
   }
 }
 
+#ifdef WB_LIVE
 // ---- what a launcher exports ----------------------------------------------------------------------------------------
 using Kernel = void (*)(StableIValue*, uint64_t, uint64_t);
 
@@ -261,9 +277,11 @@ inline const char* register_kernels(const char* ns, const char* key, const char*
   reply = Message().add("torch could not register %s::%s for %s", ns, names[0], key);
   return reply.text;
 }
+#endif
 
 }  // namespace wb
 
+#ifdef WB_LIVE
 #define WB_EXPORT extern "C" __attribute__((visibility("default")))
 #define WB_LAUNCHER(ns, key, names, kernel)                                                                            \
   WB_EXPORT const char* wb_register() { return wb::register_kernels(ns, key, names, sizeof names / sizeof *names, kernel); } \
@@ -275,3 +293,4 @@ inline const char* register_kernels(const char* ns, const char* key, const char*
   WB_EXPORT void wb_hook_allocate(void* (*f)(int64_t)) { wb::hooks.allocate = f; }                                     \
   WB_EXPORT uint64_t wb_copied() { return __atomic_exchange_n(&wb::hooks.copied, 0, __ATOMIC_RELAXED); }               \
   WB_EXPORT void wb_set_message(const char* text) { wb::reply = wb::Message().add("%s", text); }
+#endif

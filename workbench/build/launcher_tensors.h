@@ -3,16 +3,18 @@
 
 namespace wb {
 
-// A contiguous tensor: from torch, or from the hook that puts it between guards.
+// A contiguous tensor.
 inline AtenTensorHandle new_tensor(const Tensor& t, const int64_t* strides) {
   AtenTensorHandle made = nullptr;
+#ifdef WB_LIVE
   if (hooks.allocate) {
     void* data = hooks.allocate(t.numel * element_size(t.dtype));
     if (!data) problem("the allocation hook gave no memory");
     check(aoti_torch_create_tensor_from_blob(data, t.dim, t.sizes, strides, 0, t.dtype, t.device_type, t.device_index, &made), "wrapping memory");
-  } else {
-    check(aoti_torch_empty_strided(t.dim, t.sizes, strides, t.dtype, t.device_type, t.device_index, &made), "allocation");
+    return made;
   }
+#endif
+  check(aoti_torch_empty_strided(t.dim, t.sizes, strides, t.dtype, t.device_type, t.device_index, &made), "allocation");
   return made;
 }
 
@@ -38,7 +40,9 @@ inline void settle_arguments(Frame& f) {
         throw p;
       }
       NoGradients guard;
+#ifdef WB_LIVE
       __atomic_fetch_or(&hooks.copied, uint64_t(1) << i, __ATOMIC_RELAXED);
+#endif
       Room room;
       int64_t stride = 1;
       for (int64_t k = x.dim - 1; k >= 0; --k) room.strides[k] = stride, stride *= x.sizes[k] > 0 ? x.sizes[k] : 1;
@@ -108,7 +112,9 @@ inline void settle_output(Tensor& t, AtenTensorHandle like) {
   wanted.read();
   if (!equal(wanted.shape(), t.shape()) || wanted.dtype != t.dtype) return;  // the trial tells shapes apart
   if (!wanted.contiguous) t.copy = new_tensor(t, t.strides);
+#ifdef WB_LIVE
   else if (hooks.allocate) t.handle = new_tensor(t, wanted.strides);
+#endif
   if (!t.handle) {
     t.handle = wanted.handle;
     wanted.handle = nullptr;

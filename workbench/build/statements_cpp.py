@@ -26,16 +26,16 @@ from .expression_cpp import Writer, local
 CPP_TYPES = {Kind.INT: "int64_t", Kind.FLOAT: "double", Kind.BOOL: "bool", Kind.DTYPE: "wb::Dtype"}
 
 
-def functions(declaration: Declaration, device: str = "cpu") -> list[str]:
+def functions(declaration: Declaration, device: str = "cpu", *, numbers: bool = False) -> list[str]:
     """The lines of `plan` and `prepare`, which fill the table of values and plan the allocations.
 
     Statements keep their order in each. What no output and no `require` asks for comes after the question whether
     there is anything to do, so that a size of 0 divides nothing. A launcher for "cuda" has a third one, `geometry`:
-    grid, block, shared memory and cluster of each kernel.
+    grid, block, shared memory and cluster of each kernel. `numbers`: see `expression_cpp.Writer`.
     """
     needed = _needed(declaration)
     rest = tuple(k for k in range(len(declaration.statements)) if k not in needed)
-    writer = Writer(declaration, device)
+    writer = Writer(declaration, device, numbers=numbers)
     return [
         *_function("plan", "What outputs and checks need.", writer, needed),
         *_function("prepare", "What only the kernels need.", writer, rest),
