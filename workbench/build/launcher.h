@@ -40,6 +40,7 @@ struct Text {
   const char* text;
   int64_t line;
 };
+struct Choice;
 struct Descriptor {
   int64_t layout;  // 1: always ask for the strides of outputs
   int64_t handles;  // 1: the functions take tensors (AtenTensorHandle), which they only borrow, in place of pointers,
@@ -50,6 +51,12 @@ struct Descriptor {
   const Value* literals;
   const Value* tuned;
   const Text* statements;
+  int64_t choice_count;  // sizes that other tuned values were found best for
+  const Choice* choices;
+};
+struct Choice {
+  const int64_t* sizes;  // of each tensor argument: its dtype, how many sizes, the sizes; -1 for one that is None
+  const Descriptor* descriptor;  // one without choices
 };
 constexpr int8_t any_dtype = -2;
 

@@ -110,6 +110,28 @@ inline bool nothing_to_do(const Frame& f) {
   return true;
 }
 
+// Are these the dtypes and sizes of the tensor arguments?
+inline bool fits(const Frame& f, const int64_t* wanted) {
+  for (int i = 0; i < f.op.tensor_arguments; ++i) {
+    const Tensor& t = f.tensors[i];
+    if (!t) {
+      if (*wanted++ != -1) return false;
+      continue;
+    }
+    if (*wanted++ != t.dtype || *wanted++ != t.dim) return false;
+    for (int64_t k = 0; k < t.dim; ++k)
+      if (*wanted++ != t.sizes[k]) return false;
+  }
+  return true;
+}
+
+// What was tuned for these sizes, else the descriptor itself.
+inline const Descriptor* choose(const Frame& f, const Descriptor* d) {
+  for (int64_t k = 0; d && k < d->choice_count; ++k)
+    if (fits(f, d->choices[k].sizes)) return d->choices[k].descriptor;
+  return d;
+}
+
 inline const Instance* find(const Frame& f) {
   const int n = f.tensor_count();
   for (int64_t k = 0; k < f.descriptor->instance_count; ++k) {
@@ -216,8 +238,10 @@ template <typename F> inline void steps(F& f, StableIValue* stack, uint64_t inpu
   bool idle = false;
   for (bool again = false;; again = true) {
 #ifdef WB_LIVE
-    f.descriptor = current();
+    f.descriptor = choose(f, current());
     if (!f.descriptor) problem("no kernel is installed");
+#else
+    f.descriptor = choose(f, f.descriptor);
 #endif
     f.op.plan(f);
     if ((idle = nothing_to_do(f))) break;

@@ -46,6 +46,16 @@ class Instance:
     symbols: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Tuned values for calls with tensor arguments of just these dtypes and sizes: None for one that is None."""
+
+    dtypes: tuple[torch.dtype | None, ...]
+    shapes: tuple[tuple[int, ...] | None, ...]
+    tuned: Mapping[str, int | float]
+    instance: Instance
+
+
 @dataclass(frozen=True, eq=False)
 class Descriptor:
     """What a launcher calls and with which numbers; `address` is what it is given. Holds every buffer it points to."""
@@ -61,6 +71,7 @@ def descriptor(
     layout: bool = False,
     handles: int = 0,
     tuned: Mapping[str, int | float] | None = None,
+    choices: Sequence[Choice] = (),
 ) -> Descriptor:
     """Tie compiled bodies, numbers and texts to a launcher.
 
@@ -68,10 +79,16 @@ def descriptor(
 
     `layout`: ask `wb_layout::...` for the strides of outputs at every call, not only when an argument is not
     contiguous. `handles`: the functions take tensors, not pointers: 1 as they come, 2 contiguous ones. `tuned` are
-    values of tuned names other than the first. BuildError if a library cannot be loaded, ToolchainError where a cubin
-    finds no driver.
+    values of tuned names other than the first, `choices` what is called instead for some sizes. BuildError if a library
+    cannot be loaded, ToolchainError where a cubin finds no driver.
     """
     kept: list[object] = []
+    tables = (structures.Choice * max(1, len(choices)))()
+    for place, choice in zip(tables, choices, strict=False):
+        other = descriptor(declaration, [choice.instance], layout=layout, handles=handles, tuned=choice.tuned)
+        sizes = _sizes(choice)
+        place.sizes, place.descriptor = sizes, ctypes.cast(other.address, ctypes.POINTER(structures.Descriptor))
+        kept += [other, sizes]
     table = (structures.Instance * max(1, len(instances)))()
     for row, instance in zip(table, instances, strict=False):
         functions, codes = _functions(declaration, instance, kept), _codes(declaration, instance)
@@ -82,8 +99,19 @@ def descriptor(
     said = texts(declaration)
     statements = (structures.Text * max(1, len(said)))(*(structures.Text(t.encode(), line) for t, line in said))
     count = len(declaration.functions)
-    whole = structures.Descriptor(int(layout), int(handles), len(instances), table, count, literals, tunes, statements)
-    return Descriptor(ctypes.addressof(whole), (whole, table, literals, tunes, statements, *kept))
+    whole = structures.Descriptor(
+        int(layout), int(handles), len(instances), table, count, literals, tunes, statements,
+        len(choices), ctypes.cast(tables, structures.Pointer),
+    )  # fmt: skip
+    return Descriptor(ctypes.addressof(whole), (whole, table, literals, tunes, statements, tables, *kept))
+
+
+def _sizes(choice: Choice) -> ctypes.Array:
+    """What a launcher compares: of each tensor its dtype, how many sizes, the sizes; -1 for one that is None."""
+    found: list[int] = []
+    for dtype, shape in zip(choice.dtypes, choice.shapes, strict=True):
+        found += [-1] if dtype is None or shape is None else [DTYPE_CODES[dtype], len(shape), *shape]
+    return (ctypes.c_int64 * max(1, len(found)))(*found)
 
 
 def _functions(declaration: Declaration, instance: Instance, kept: list[object]) -> ctypes.Array:

@@ -43,7 +43,13 @@ class Descriptor(ctypes.Structure):
         ("literals", ctypes.POINTER(Value)),
         ("tuned", ctypes.POINTER(Value)),
         ("statements", ctypes.POINTER(Text)),
+        ("choice_count", ctypes.c_int64),
+        ("choices", Pointer),  # of Choice
     )
+
+
+class Choice(ctypes.Structure):
+    _fields_ = (("sizes", ctypes.POINTER(ctypes.c_int64)), ("descriptor", ctypes.POINTER(Descriptor)))
 
 
 class Gpu(ctypes.Structure):

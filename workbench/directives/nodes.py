@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,7 +125,7 @@ class Declaration:
     arguments: tuple[Argument, ...]
     statements: tuple[Statement, ...]
     launches: tuple[Launch, ...] = ()
-    flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # as written; `{NAME}` stands for a tuned value, see `flags_for`
     functions: tuple[Function, ...] = ()
 
     @cached_property
@@ -185,6 +186,12 @@ class Declaration:
     @cached_property
     def tunes(self) -> dict[str, Tune]:
         return {s.name: s for s in self.statements if isinstance(s, Tune)}
+
+    def flags_for(self, tuned: Mapping[str, int | float]) -> tuple[str, ...]:
+        """The flags with tuned values in them: the `{REGS}` of `-maxrregcount={REGS}`, its first where none is given."""
+        values = {name: tuned.get(name, t.values[0]) for name, t in self.tunes.items()}
+        put = lambda found: str(values.get(found[1], found[0]))  # noqa: E731
+        return tuple(re.sub(r"\{(\w+)\}", put, word) for word in self.flags)
 
     @property
     def first_tensor(self) -> str | None:

@@ -49,7 +49,7 @@ def stages(op, kernel: Kernel, dtypes: Mapping[str, torch.dtype | None]) -> dict
 def _raw(op, kernel: RawCudaKernel, dtypes: Mapping[str, torch.dtype | None]) -> dict:
     body = cuda_body.instantiate(kernel.source, kernel.declaration, dtypes)
     launched = geometries(op, kernel.declaration)
-    return _compiled(kernel, body.text, body.names, kernel.declaration.flags, launched)
+    return _compiled(kernel, body.text, body.names, kernel.declaration.flags_for({}), launched)
 
 
 def _device_half(kernel: HostCudaKernel) -> dict:

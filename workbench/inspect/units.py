@@ -34,7 +34,7 @@ def unit(kernel: Kernel, dtypes: Dtypes) -> cpp.Unit:
 def _unit(text: str, kind: str, kernel: Kernel) -> cpp.Unit:
     source = kernel.source
     folders = (os.path.abspath(source.path),) if source.path else ()
-    return cpp.Unit(text, kind, tuple(kernel.declaration.flags), source.file, folders, toolchain.compiler())
+    return cpp.Unit(text, kind, kernel.declaration.flags_for({}), source.file, folders, toolchain.compiler())
 
 
 def _extension(source: Source, words: tuple[str, ...], name: str, after: str = "") -> cpp.Unit:

@@ -57,6 +57,8 @@ class RawKernel(Kernel):
         self._forms: dict[tuple, tuple[native.Instance, Build]] = {}
         self._launcher: native.Launcher | None = None
         self._once = False  # is it built for one look at it?
+        self.tuned: dict[str, int | float] = {}  # values of tuned names other than the first
+        self.choices: tuple[native.Choice, ...] = ()  # what is called instead for sizes that were tuned
 
     # ------------------------------------------------------------ build
 
@@ -73,8 +75,8 @@ class RawKernel(Kernel):
         return self._forms[key][0]
 
     def _compiled(self, dtypes: Mapping[str, torch.dtype | None], key: tuple) -> tuple[native.Instance, Build]:
-        made = body.instantiate(self.source, self.declaration, dtypes)
-        build = self._compile(made.text, self.declaration.flags, once=self._once)
+        made = body.instantiate(self.source, self.declaration, dtypes, self.tuned)
+        build = self._compile(made.text, self.flags, once=self._once)
         return native.Instance(key, build.path, made), build
 
     def _renew(self, key: tuple) -> None:
@@ -83,6 +85,11 @@ class RawKernel(Kernel):
 
     def _compile(self, text: str, flags: Sequence[str], *, once: bool = False) -> Build:
         return cpp.compile(text, kind="body", flags=flags, file=self.source.file, includes=self._includes, once=once)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The cell's own, tuned values put in."""
+        return self.declaration.flags_for(self.tuned)
 
     @property
     def _includes(self) -> list[str]:
@@ -163,7 +170,8 @@ class RawKernel(Kernel):
     def digest(self) -> str:
         builds = sorted(b.key for _, b in self._forms.values())
         parts = {"text": self.source.text, "slot": self.slot, "builds": builds, "launcher": self._built.key}
-        return store.key({**parts, "layout": self.layout})
+        chosen = [(c.instance.library, repr(c.dtypes), repr(c.shapes), sorted(c.tuned.items())) for c in self.choices]
+        return store.key({**parts, "layout": self.layout, "tuned": self.tuned, "choices": chosen})
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -179,11 +187,20 @@ class RawKernel(Kernel):
         other._forms, other._once = {}, True
         return other
 
+    def with_tuned(self, tuned: Mapping[str, int | float]) -> RawKernel:
+        """The same kernel with these values of its tuned names, over the same launcher; nothing of it is built yet.
+
+        >>> kernel.with_tuned({"BLOCK": 512}).build([{"x": torch.float32}])
+        """
+        other = copy.copy(self)
+        other.tuned, other._forms, other.choices = dict(tuned), {}, ()
+        return other
+
     def place(self, trace: Trace) -> str:
         for instance, build in self._forms.values():
             text = getattr(instance.body, "text", "")
             if any(path == build.path for path, *_ in trace):
-                flags = (*self.declaration.flags, *places.WITH_LINES)
+                flags = (*self.flags, *places.WITH_LINES)
                 again = partial(self._compile, text, flags, once=True)
                 return places.find(trace, build, again, self.source.file, self._includes)
         return ""
@@ -191,7 +208,9 @@ class RawKernel(Kernel):
     def launch(self) -> Launch:
         """What the worker needs to run this kernel."""
         instances = tuple(i for i, _ in self._forms.values())
-        return Launch(self._built.path, self.declaration, instances, self.layout)
+        return Launch(
+            self._built.path, self.declaration, instances, self.layout, tuned=self.tuned, choices=self.choices
+        )
 
     # ------------------------------------------------------------ install
 
@@ -213,7 +232,10 @@ class RawKernel(Kernel):
         """Let the launcher see forms that were built after it was installed."""
         assert self._launcher is not None, "install comes first"
         instances = [i for i, _ in self._forms.values()]
-        self._launcher.install(native.descriptor(self.declaration, instances, layout=self.layout))
+        described = native.descriptor(
+            self.declaration, instances, layout=self.layout, tuned=self.tuned, choices=self.choices
+        )
+        self._launcher.install(described)
 
     def forget(self, dtypes: Mapping[str, torch.dtype | None]) -> None:
         """A form that failed its trial is no form."""

@@ -57,7 +57,7 @@ class RawCudaKernel(RawKernel):
                 known = self.complete(dtypes)
                 key = tuple(known.get(n) for n in self.declaration.tensors)
                 if key not in self._forms:
-                    wanted[key] = cuda_body.instantiate(self.source, self.declaration, dtypes)
+                    wanted[key] = cuda_body.instantiate(self.source, self.declaration, dtypes, self.tuned)
         if len(wanted) < 2:
             return
         bodies = cuda_body.together(tuple(wanted.values()))
@@ -71,7 +71,7 @@ class RawCudaKernel(RawKernel):
             self._forms[key] = native.Instance(key, whole.path, made, part.names), part
 
     def _compiled(self, dtypes: Mapping[str, torch.dtype | None], key: tuple) -> tuple[native.Instance, Build]:
-        made = cuda_body.instantiate(self.source, self.declaration, dtypes)
+        made = cuda_body.instantiate(self.source, self.declaration, dtypes, self.tuned)
         build = self._run(made.text, made.names)
         return native.Instance(key, build.path, made, build.names), build
 
@@ -80,7 +80,7 @@ class RawCudaKernel(RawKernel):
             text,
             arch=self.arch,
             names=names,
-            flags=self.declaration.flags,
+            flags=self.flags,
             file=self.source.file,
             includes=self._includes,
             line_info=self._line_info,

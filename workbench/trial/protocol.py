@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,6 +84,8 @@ class Launch:
     instances: tuple[Any, ...]
     layout: bool = False
     handles: int = 0
+    tuned: Mapping[str, int | float] = field(default_factory=dict)  # values of tuned names other than the first
+    choices: tuple[Any, ...] = ()  # `native.Choice`s
 
     @property
     def allocates(self) -> bool:
@@ -91,13 +93,16 @@ class Launch:
 
     @property
     def code(self) -> tuple[str, ...]:
-        return tuple(i.library for i in self.instances)
+        return tuple(i.library for i in (*self.instances, *(c.instance for c in self.choices)))
 
     def load(self, allocate: Callable[[int], int]) -> object:
         from ..build import native
 
         launcher = native.Launcher(self.path)
-        described = native.descriptor(self.declaration, self.instances, layout=self.layout, handles=self.handles)
+        described = native.descriptor(
+            self.declaration, self.instances, layout=self.layout, handles=self.handles, tuned=self.tuned,
+            choices=self.choices,
+        )  # fmt: skip
         launcher.install(described)
         launcher.allocate_with(allocate)
         launcher.register()
@@ -122,7 +127,8 @@ class Step:
     outputs: tuple[str, ...] = ()
     layout: tuple[Meta, ...] | None = None
     allocates: tuple[str, ...] = ()
-    turn: int | None = None  # which configuration an autotuned kernel runs in it, see `build.triton_tune`
+    # Which configuration an autotuned kernel runs in it: its place, or those of all kernels, see `build.triton_tune`.
+    turn: int | Mapping[str, Mapping[str, object]] | None = None
 
     def output(self, index: int) -> str:
         if index < len(self.outputs):
