@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import BuildError, Diagnostic, ToolchainError
 from ..source import Source
-from . import cpp, diagnostics, nvcc, symbols
+from . import cpp, diagnostics, host_parts, nvcc, symbols
 from .cuda_pieces import Text
 from .cuda_split import Halves, Whole
 from .host import Room
@@ -107,7 +107,8 @@ def _halves(parts: Halves, cell: Cell) -> Built:
     place = text.written(file, cell.line)
     given = cell.text(Room(HEADER, cell.key, _SEEN + text.render() + _HIDDEN, place, guard=True))
     try:
-        host = text.build(cpp.compile(given, kind="host-cuda", flags=of_host, file=file, includes=cell.includes))
+        linked = (*of_host, host_parts.path())
+        host = text.build(cpp.compile(given, kind="host-cuda", flags=linked, file=file, includes=cell.includes))
     except BuildError as error:
         raise _as_typed(text.error(error), cell.source) from None
     found = symbols.expressions(symbols.exported(host.path), parts.kernels)

@@ -9,17 +9,18 @@
 #include "driver.h"
 #include "wb_host_cuda_types.h"
 
+#ifdef __CUDACC__
+#define WB_PART inline
+#else
+#define WB_PART  // defined in wb_host_cuda_parts.h, which is compiled apart
+#endif
+
 namespace wb {
 
 inline const Driver* driver = nullptr;
 inline thread_local int32_t device = 0, device_type = 0;  // of the tensors of the call that is under way
 
-[[noreturn]] __attribute__((noinline, cold)) inline void driver_problem(const std::string& what, int code) {
-  const char *name = nullptr, *text = nullptr;
-  driver->error_name(code, &name);
-  driver->error_text(code, &text);
-  throw std::runtime_error(what + " failed: " + (text ? text : "an error without a text") + " (" + (name ? name : "?") + ")");
-}
+[[noreturn]] WB_PART void driver_problem(const std::string& what, int code);
 inline void driver_ok(int code, const char* what) {
   if (__builtin_expect(code != 0, 0)) driver_problem(what, code);
 }
@@ -29,30 +30,15 @@ inline const Driver& table() {
 }
 
 // The stream that torch works on now, of the tensors' device.
-inline cudaStream_t current_stream() {
-  void* stream = nullptr;
-  if (table().stream(device, &stream) != 0) throw std::runtime_error("torch did not say which stream is current");
-  return static_cast<cudaStream_t>(stream);
-}
+WB_PART cudaStream_t current_stream();
 
 // ---- the tensors' device, current for the time of a call -------------------------------------------------------------
 struct Place {
   const char* name = nullptr;
   int32_t type = 0, index = 0;
 };
-inline std::string shown(const Place& p) {
-  if (p.type == aoti_torch_device_type_cpu()) return "cpu";
-  return "cuda:" + std::to_string(p.index);
-}
-inline void see(Place& first, const char* op, const char* name, const Tensor& t) {
-  if (!t.defined()) return;
-  Place here{name};
-  aoti_torch_get_device_type(t.get(), &here.type);
-  aoti_torch_get_device_index(t.get(), &here.index);
-  if (!first.name) first = here;
-  if (here.type != first.type || here.index != first.index)
-    throw std::runtime_error(std::string(op) + ": " + name + " is on " + shown(here) + ", " + first.name + " on " + shown(first));
-}
+WB_PART std::string shown(const Place& p);
+WB_PART void see(Place& first, const char* op, const char* name, const Tensor& t);
 inline void see(Place& first, const char* op, const char* name, const std::optional<Tensor>& t) {
   if (t) see(first, op, name, *t);
 }
@@ -67,23 +53,7 @@ class OnDevice {
   int32_t outer_ = device, outer_type_ = device_type;
   bool changed_ = false;
 
-  void enter(const Place& first) {
-    const Driver& d = table();
-    const int32_t index = first.index < 0 ? 0 : first.index;
-    if (index >= d.gpu_count) throw std::runtime_error(std::string(first.name) + " is on " + shown(first) + ", which the driver does not know");
-    Gpu& gpu = d.gpus[index];
-    void* context = __atomic_load_n(&gpu.context, __ATOMIC_ACQUIRE);
-    if (__builtin_expect(!context, 0)) {
-      driver_ok(d.retain(&context, gpu.ordinal), "opening the GPU");
-      __atomic_store_n(&gpu.context, context, __ATOMIC_RELEASE);
-    }
-    driver_ok(d.get_context(&former_), "asking for the current context");
-    if (__builtin_expect(former_ != context, 0)) {
-      driver_ok(d.set_context(context), "choosing the GPU");
-      changed_ = true;
-    }
-    device = index, device_type = first.type;
-  }
+  WB_PART void enter(const Place& first);
 
  public:
   template <typename... Given> OnDevice(const char* op, std::initializer_list<const char*> names, const Given&... given) {
@@ -113,12 +83,7 @@ struct Kernels {
 };
 inline std::atomic<const Kernels*> kernels{nullptr};  // replaced as a whole when the device half was edited
 
-inline void* kernel_of(const void* stub, const char* name) {
-  const Kernels* all = kernels.load(std::memory_order_acquire);
-  for (int64_t i = 0; all && i < all->count; ++i)
-    if (all->rows[i].stub == stub) return all->rows[i].handle;
-  throw std::runtime_error(std::string("the device half of the cell has no kernel ") + name + " of this type");
-}
+WB_PART void* kernel_of(const void* stub, const char* name);
 
 struct Configuration {
   dim3 grid, block;
@@ -131,37 +96,12 @@ inline void configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t str
   configuration = {grid, block, shared, stream, true};
 }
 
-inline std::string shown(const dim3& d) {
-  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
-}
-[[noreturn]] __attribute__((noinline, cold)) inline void refused(const char* name, const Configuration& c, const std::string& why) {
-  throw std::runtime_error(std::string("launching ") + name + " on a grid of " + shown(c.grid) + ", blocks of " + shown(c.block) +
-                           " and " + std::to_string(c.shared) + " bytes of shared memory: " + why);
-}
-inline void check_configuration(const char* name, const Configuration& c, const Gpu& gpu) {
-  const dim3 &g = c.grid, &b = c.block;
-  if (!g.x || !g.y || !g.z) refused(name, c, "the grid needs at least 1 block; launch nothing where there is nothing to do");
-  if (g.x > 2147483647u || g.y > 65535 || g.z > 65535) refused(name, c, "a grid has at most (2147483647, 65535, 65535) blocks");
-  if (!b.x || !b.y || !b.z) refused(name, c, "a block needs at least 1 thread");
-  if (b.x > 1024 || b.y > 1024 || b.z > 64 || uint64_t(b.x) * b.y * b.z > 1024) refused(name, c, "a block has at most 1024 threads, 64 of them in z");
-  if (c.shared > size_t(gpu.shared_limit))
-    refused(name, c, "a block of this GPU (sm_" + std::to_string(gpu.arch) + ") has at most " + std::to_string(gpu.shared_limit));
-}
+WB_PART std::string shown(const dim3& d);
+[[noreturn]] WB_PART void refused(const char* name, const Configuration& c, const std::string& why);
+WB_PART void check_configuration(const char* name, const Configuration& c, const Gpu& gpu);
 
 // What a stub does.
-inline void launch(const void* stub, const char* name, std::initializer_list<void*> given) {
-  const Configuration c = std::exchange(configuration, {});
-  if (!c.given) throw std::runtime_error(std::string(name) + " is a kernel: write " + name + "<<<grid, block, 0, wb::current_stream()>>>(...)");
-  const Driver& d = table();
-  void* kernel = kernel_of(stub, name);
-  const Gpu& gpu = d.gpus[device];
-  check_configuration(name, c, gpu);
-  if (c.shared > size_t(gpu.shared))
-    driver_ok(d.set_attribute(8, static_cast<int>(c.shared), kernel, gpu.ordinal), "asking for more shared memory");  // MAX_DYNAMIC_SHARED_SIZE_BYTES
-  const int code = d.launch(kernel, c.grid.x, c.grid.y, c.grid.z, c.block.x, c.block.y, c.block.z, static_cast<uint32_t>(c.shared),
-                            c.stream, const_cast<void**>(given.begin()), nullptr);
-  if (__builtin_expect(code != 0, 0)) driver_problem(std::string("launching ") + name, code);
-}
+WB_PART void launch(const void* stub, const char* name, std::initializer_list<void*> given);
 
 // ---- of CUDA's runtime: a failed call has thrown, so there is no last error ------------------------------------------
 inline cudaError_t last_error() { return cudaSuccess; }
@@ -205,3 +145,7 @@ inline cudaError_t get_device(int* index) { return *index = device, cudaSuccess;
 #define WB_HOST_CUDA \
   WB_KERNELS         \
   WB_EXPORT void wb_hook_driver(const void* d) { wb::driver = static_cast<const wb::Driver*>(d); }
+
+#ifdef __CUDACC__
+#include "wb_host_cuda_parts.h"
+#endif
