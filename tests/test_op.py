@@ -357,6 +357,19 @@ def test_tracing_teaches_no_cases(rms):
     assert len(rms.case_list()) == 1
 
 
+def test_op_without_a_name_says_what_to_write():
+    with pytest.raises(SchemaError, match=r'wb.op needs the op\'s name: write @wb.op\("lab::scale"\) above def scale'):
+
+        @wb.op
+        def scale(x: Tensor) -> Tensor:
+            return x * 2
+
+    with pytest.raises(SchemaError, match=r'takes the op\'s name first, a string; got 3. Write @wb.op\("lab::name"\)'):
+        wb.op(3)
+    with pytest.raises(SchemaError, match="takes the op's name first"):
+        wb.op(lambda x: x)
+
+
 def test_an_op_under_op_is_refused(rms):
     with pytest.raises(SchemaError, match="the function under wb.op is an op already"):
         wb.op("lab::again")(rms)

@@ -41,6 +41,8 @@ def op(
     Run again, it replaces the op of that name in place. Raises SchemaError for a name or annotation that no op can
     have; what was there before stays.
     """
+    if not isinstance(name, str):
+        raise SchemaError(_unnamed(name))
     if "(" in name:
         return define(Definition(schema.parse(name, returns=returns, saves=saves)))
 
@@ -52,6 +54,14 @@ def op(
 
     schema.split_name(name)
     return decorate
+
+
+def _unnamed(given: object) -> str:
+    """What `@wb.op` without a name, or with something else in its place, should have been."""
+    function = getattr(given, "__name__", "") if callable(given) else ""
+    if not function.isidentifier():
+        return f"wb.op takes the op's name first, a string; got {given!r}. Write @wb.op(\"lab::name\")"
+    return f"wb.op needs the op's name: write @wb.op(\"lab::{function}\") above def {function}(...)"
 
 
 def _warm() -> None:
