@@ -1,6 +1,7 @@
-"""Writes the measured figures into the README, from benchmarks/results/*.json: what `make bench` left there.
+"""Writes the measured figures, from benchmarks/results/*.json: all of them into docs/figures.md, those that tell a
+newcomer most, and every one that was missed, into the README.
 
-python tools/figures.py            # tests/tools/test_figures.py fails when the README and the results disagree
+python tools/figures.py            # tests/tools/test_figures.py fails when these and the results disagree
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks.common import RESULTS, number  # noqa: E402  found once the root is on the path
 
-README = ROOT / "README.md"
+README, ALL = ROOT / "README.md", ROOT / "docs" / "figures.md"
 BEGIN = "<!-- figures: written by tools/figures.py from benchmarks/results -->"
 END = "<!-- end of figures -->"
 TITLES = {
@@ -25,6 +26,30 @@ TITLES = {
     "gpu_speed": "On a GPU: one call on 1,024 floats, and rmsnorm forward on 8192 x 8192 bfloat16",
     "inspect_latency": "`op.inspect()` of a text never compiled before, without a GPU",
 }
+# What the README shows: (result, figure), told in these words.
+FRONT = {
+    ("edit_latency", "raw edit"): "C++ edit, run to installed and checked",
+    ("edit_latency", "raw edit is faster"): "... against `load_inline`",
+    ("edit_latency", "host edit"): "C++ edit of a function on `Tensor`",
+    ("edit_latency", "back to an earlier text"): "back to an earlier text",
+    ("edit_latency", "import workbench beyond torch"): "`import workbench`, beyond torch",
+    ("extension_latency", "full-tier edit, ATen headers"): "edit of a cell on `torch::Tensor`",
+    ("call_overhead", "ours, op(...), no gradient"): "a call, in C++, against `torch.mul`",
+    ("gpu_latency", "raw CUDA edit, three cases"): "CUDA edit, run to installed and checked, H200",
+    ("gpu_latency", "raw CUDA edit is faster"): "... against `load_inline`",
+    ("gpu_latency", "times Triton's own compile"): "Triton edit, against its own compile, H200",
+    ("gpu_speed", "raw CUDA op, op(...)"): "a call, in CUDA, against `torch.mul`, H200",
+    ("gpu_speed", "Triton op, times the bare launch"): "a call, in Triton, against the bare launch, H200",
+    ("gpu_speed", "rmsnorm in CUDA, share of copy"): "rmsnorm in CUDA, of copy bandwidth, H200",
+    ("gpu_speed", "rmsnorm in Triton, share of copy"): "rmsnorm in Triton, of copy bandwidth, H200",
+}
+COMPARED = ("faster", "times", "over", "more")  # a figure of the one above it
+HEAD = ("| | measured | wanted | |", "|---|---:|---:|---|")
+PREFACE = """# Figures
+
+Written by `tools/figures.py` from `benchmarks/results`. "Wanted" is what the project holds itself to. Ratios compare
+things that were measured side by side in one run: `make bench`; those of a GPU come from `python -m
+benchmarks.gpu_latency` and `gpu_speed`, on a machine that has one."""
 NOTHING = "Not measured yet: `make bench` measures, `python tools/figures.py` writes the figures here."
 
 
@@ -39,13 +64,41 @@ def table(title: str, result: dict) -> str:
     | raw edit | 0.081 s | <= 0.15 s | 0.07 to 0.1 over 10 |
     ...
     """
-    rows = ["| | measured | wanted | |", "|---|---:|---:|---|"]
-    for f in result["figures"]:
-        bound = "" if f["wanted"] is None else f"{'>=' if f['at_least'] else '<='} {number(f['wanted'], f['unit'])}"
-        note = "; ".join(part for part in ("" if f["holds"] else "**missed**", f["note"]) if part)
-        what = re.sub(r"<[^<>]+>", r"`\g<0>`", f["what"].strip())  # or a page takes a header's name for a tag
-        rows.append(f"| {what} | {number(f['value'], f['unit'])} | {bound} | {note} |")
+    rows = [*HEAD, *(_row(_plain(f["what"]), f) for f in result["figures"])]
     return "\n".join([f"**{title}**", "", *rows, "", f"{measured_on(result)}; {result['date']}."])
+
+
+def _row(what: str, f: dict, *, noted: bool = True) -> str:
+    bound = "" if f["wanted"] is None else f"{'>=' if f['at_least'] else '<='} {number(f['wanted'], f['unit'])}"
+    note = "; ".join(part for part in ("" if f["holds"] else "**missed**", f["note"] if noted else "") if part)
+    return f"| {what} | {number(f['value'], f['unit'])} | {bound} | {note} |"
+
+
+def _plain(what: str) -> str:
+    return re.sub(r"<[^<>]+>", r"`\g<0>`", what.strip())  # or a page takes a header's name for a tag
+
+
+def front(folder: Path = RESULTS) -> str:
+    """The README's table: the figures of FRONT, then each that was missed; a sentence where there are none."""
+    told, missed = {}, []
+    for name, result in _results(folder).items():
+        before = ""
+        for f in result["figures"]:
+            what = f["what"].strip()
+            if (name, what) in FRONT:
+                told.setdefault((name, what), f)  # a peer that comes later bears the same words
+            elif not f["holds"]:
+                missed.append((f"{before}, {what}" if what.startswith(COMPARED) else what, f))
+            if not what.startswith(COMPARED):
+                before = what
+    rows = [_row(FRONT[key], told[key], noted=False) for key in FRONT if key in told]
+    rows += [_row(_plain(what), f, noted=False) for what, f in missed]
+    return "\n".join([*HEAD, *rows]) if rows else NOTHING
+
+
+def _results(folder: Path) -> dict[str, dict]:
+    found = {name: folder / f"{name}.json" for name in TITLES}
+    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items() if path.exists()}
 
 
 def measured_on(result: dict) -> str:
@@ -68,9 +121,7 @@ def measured_on(result: dict) -> str:
 
 def render(folder: Path = RESULTS) -> str:
     """All results in the order of TITLES; a sentence where there are none."""
-    found = [(title, folder / f"{name}.json") for name, title in TITLES.items()]
-    tables = [table(title, json.loads(path.read_text(encoding="utf-8"))) for title, path in found if path.exists()]
-    return "\n\n".join(tables) or NOTHING
+    return "\n\n".join(table(TITLES[name], result) for name, result in _results(folder).items()) or NOTHING
 
 
 def written(text: str, figures: str) -> str:
@@ -83,8 +134,9 @@ def written(text: str, figures: str) -> str:
 
 
 def main() -> None:
-    README.write_text(written(README.read_text(encoding="utf-8"), render()), encoding="utf-8")
-    print(f"figures: {README.name} holds {len(list(RESULTS.glob('*.json')))} results")
+    README.write_text(written(README.read_text(encoding="utf-8"), front()), encoding="utf-8")
+    ALL.write_text(f"{PREFACE}\n\n{render()}\n", encoding="utf-8")
+    print(f"figures: {ALL.name} holds {len(_results(RESULTS))} results, {README.name} the most telling of them")
 
 
 if __name__ == "__main__":

@@ -91,4 +91,23 @@ def test_only_what_is_between_the_marks_changes():
 
 def test_the_readme_says_what_was_measured():
     text = figures.README.read_text()
-    assert figures.written(text, figures.render()) == text, "run: .venv/bin/python tools/figures.py"
+    assert figures.written(text, figures.front()) == text, "run: .venv/bin/python tools/figures.py"
+    said = f"{figures.PREFACE}\n\n{figures.render()}\n"
+    assert figures.ALL.read_text() == said, "run: .venv/bin/python tools/figures.py"
+
+
+def test_the_front_shows_chosen_figures_and_all_that_was_missed(tmp_path):
+    rows = [
+        {"what": "raw edit", "value": 0.08, "unit": "s", "wanted": 0.15, "at_least": False, "note": "", "holds": True},
+        {"what": "raw edit is faster", "value": 200, "unit": "x", "wanted": 120, "at_least": True, "note": "", "holds": True},
+        {"what": "raw edit is faster", "value": 12, "unit": "x", "wanted": None, "at_least": True, "note": "", "holds": True},
+        {"what": "an edit of <vector>", "value": 1, "unit": "s", "wanted": None, "at_least": False, "note": "", "holds": True},
+        {"what": "faster than load_inline", "value": 3, "unit": "x", "wanted": 8, "at_least": True, "note": "10 s", "holds": False},
+    ]
+    (tmp_path / "edit_latency.json").write_text(json.dumps({**RESULT, "figures": rows}))
+    assert figures.front(tmp_path) == """| | measured | wanted | |
+|---|---:|---:|---|
+| C++ edit, run to installed and checked | 0.08 s | <= 0.15 s |  |
+| ... against `load_inline` | 200 x | >= 120 x |  |
+| an edit of `<vector>`, faster than load_inline | 3 x | >= 8 x | **missed** |"""
+    assert figures.front(tmp_path / "nowhere") == figures.NOTHING
