@@ -83,12 +83,18 @@ def _instantiate(source: Source, form: Form) -> Body:
 
 
 def _text(source: Source, form: Form, bound: set[str], types: set[str], thunks: list[str]) -> str:
-    lines = [f'#include "{_prelude(source.text)}"']
-    if "_Float16" in types or re.search(r"\bhalf\b", source.text):
-        lines += [] if defines(source.text, "half") else ['#include "wb_half.h"']
-    if ("bfloat16" in types or re.search(r"\bbfloat16\b", source.text)) and not defines(source.text, "bfloat16"):
+    lines = [*prelude(source.text, types), *constants(form, bound), of_user(source) + "\n".join(thunks)]
+    return "\n".join(lines) + "\n"
+
+
+def prelude(text: str, types: set[str]) -> list[str]:
+    """The headers of ours that a text needs that is instantiated with these types, what can be precompiled first."""
+    lines = [f'#include "{_prelude(text)}"']
+    if "_Float16" in types or re.search(r"\bhalf\b", text):
+        lines += [] if defines(text, "half") else ['#include "wb_half.h"']
+    if ("bfloat16" in types or re.search(r"\bbfloat16\b", text)) and not defines(text, "bfloat16"):
         lines += ['#include "wb_bfloat16.h"']
-    return "\n".join([*lines, *constants(form, bound), of_user(source) + "\n".join(thunks)]) + "\n"
+    return lines
 
 
 def _prelude(text: str) -> str:
@@ -100,6 +106,28 @@ def _prelude(text: str) -> str:
 
 def _thunk(symbol: str, function: Function, arguments: Mapping[str, str], declaration: Declaration, file: str) -> str:
     """`extern "C" int symbol(values)`: 0, or the position from 1 of a parameter whose value does not fit."""
+    checks, call = converted(function, arguments, declaration)
+    at = line_directive(function.line, file)  # a mistake in the call is one of the signature
+    return "\n".join(
+        [
+            at,
+            f'extern "C" __attribute__((visibility("default"))) int {symbol}(const wb_value* v) {{',
+            *checks,
+            at,
+            f"  {call};",
+            "  return 0;",
+            "}",
+        ]
+    )
+
+
+def converted(
+    function: Function, arguments: Mapping[str, str], declaration: Declaration, geometry: str = ""
+) -> tuple[list[str], str]:
+    """The checks of the table `v` of named values, and the call with its values in their C types.
+
+    `geometry` is what stands before a kernel's arguments, `<<<...>>>`.
+    """
     values = list(declaration.values)
     checks, passed = [], []
     for position, p in enumerate(function.parameters, 1):
@@ -117,15 +145,4 @@ def _thunk(symbol: str, function: Function, arguments: Mapping[str, str], declar
     # A name may be that of a C function (`exp`): `::` and the types of the arguments say which is meant.
     called = "::" + "::".join(filter(None, (function.namespace, function.name)))
     template = f"<{', '.join(arguments.values())}>" if arguments else ""
-    at = line_directive(function.line, file)  # a mistake in the call is one of the signature
-    return "\n".join(
-        [
-            at,
-            f'extern "C" __attribute__((visibility("default"))) int {symbol}(const wb_value* v) {{',
-            *checks,
-            at,
-            f"  {called}{template}({', '.join(passed)});",
-            "  return 0;",
-            "}",
-        ]
-    )
+    return checks, f"{called}{template}{geometry}({', '.join(passed)})"

@@ -41,18 +41,33 @@ def render(
     """
     if device not in LABELS:
         raise SchemaError(f"launchers are written for {' and '.join(LABELS)}, not for {device!r}")
-    _refuse(schema, declaration, entry)
-    outputs, results = _results(schema, declaration, entry, gradients)
     return "\n".join([
         f"// The launcher of {schema.qualname}, {entry}, {device}: checks, allocates and calls the kernels.",
         '#include "launcher.h"',  # alone: what is precompiled must come first
         *(['#include "launcher_cuda.h"'] if device == "cuda" else []),
         "",
-        *_tables(declaration, results),
-        *statements_cpp.functions(declaration, device),
-        *_op(schema, declaration, entry, device, len(outputs), len(results)),
-        *_call(schema, declaration, entry, device, key or device.upper()),
+        *what_it_does(schema, declaration, entry, device, gradients),
+        *call(declaration, device),
+        *_exports(schema, entry, device, key or device.upper()),
     ])
+
+
+def what_it_does(
+    schema: Schema, declaration: Declaration, entry: str, device: str, gradients: Sequence[str] | None = None, *,
+    layout: str = "", numbers: bool = False,
+) -> list[str]:  # fmt: skip
+    """The lines of the tables and of the directives' functions, `op` being the last: all that `call` needs.
+
+    `layout` is the op that knows the strides of outputs, where it is not that of a live op; `numbers`: see
+    `expression_cpp.Writer`.
+    """
+    _refuse(schema, declaration, entry)
+    outputs, results = _results(schema, declaration, entry, gradients)
+    return [
+        *_tables(declaration, results),
+        *statements_cpp.functions(declaration, device, numbers=numbers),
+        *_op(schema, declaration, entry, device, len(outputs), len(results), layout),
+    ]
 
 
 def _refuse(schema: Schema, declaration: Declaration, entry: str) -> None:
@@ -124,14 +139,16 @@ def _flags(argument: Argument, declaration: Declaration) -> str:
     return " | ".join(n for n, on in flags.items() if on) or "0"
 
 
-def _op(schema: Schema, declaration: Declaration, entry: str, device: str, outputs: int, results: int) -> list[str]:
+def _op(
+    schema: Schema, declaration: Declaration, entry: str, device: str, outputs: int, results: int, layout: str
+) -> list[str]:
     suffix = "_backward" if entry == "backward" else ""
     tensor_arguments = sum(a.is_tensor for a in declaration.arguments)
     bound = sum(k is Kind.TENSOR for k in declaration.values.values())
     return [
         "static const wb::Op op = {",
         f'    "{schema.qualname} ({LABELS[device]}{" backward" if suffix else ""})",',
-        f'    "wb_layout::{schema.namespace}__{schema.name}{suffix}",',
+        f'    "{layout or f"wb_layout::{schema.namespace}__{schema.name}{suffix}"}",',
         f"    arguments, {len(declaration.arguments)}, {tensor_arguments},",
         f"    allocations, {len(declaration.allocations)},",
         f"    bound, {bound},",
@@ -142,10 +159,11 @@ def _op(schema: Schema, declaration: Declaration, entry: str, device: str, outpu
     ]
 
 
-def _call(schema: Schema, declaration: Declaration, entry: str, device: str, key: str) -> list[str]:
-    """The function that torch calls, with room on its stack for all that a call holds, and what is exported."""
-    suffixes = ("_backward",) if entry == "backward" else ("", "_forward")
-    names = ", ".join(f'"{schema.name}{suffix}"' for suffix in suffixes)
+def call(declaration: Declaration, device: str, *, static: bool = True, descriptor: str = "") -> list[str]:
+    """The function that torch calls, with room on its stack for all that a call holds.
+
+    `descriptor` names the one that it always uses, in a saved package, where others call the function by its name.
+    """
     cuda = [
         f"  wb::Geometry kernels[{max(1, len(declaration.launches))}];",
         # a parameter binds by its name, so that a kernel has no more of them than there are values
@@ -154,14 +172,26 @@ def _call(schema: Schema, declaration: Declaration, entry: str, device: str, key
         "  wb::CudaFrame f{{op, tensors, values, rooms, raw}, geometry, kernels, packed, pointers};",
     ]
     return [
-        "static void call(StableIValue* stack, uint64_t inputs, uint64_t outputs) {",
+        f"{'static ' * static}void call(StableIValue* stack, uint64_t inputs, uint64_t outputs) {{",
         f"  wb::Tensor tensors[{max(1, len(declaration.tensors))}];",
         f"  wb::Value values[{max(1, len(declaration.values))}];",
         f"  wb::Room rooms[{max(1, len(declaration.allocations))}];",
         f"  StableIValue raw[{max(1, len(declaration.arguments))}] = {{}};",
         *(cuda if device == "cuda" else ["  wb::Frame f{op, tensors, values, rooms, raw};"]),
+        *([f"  f.descriptor = &{descriptor};"] if descriptor else []),
         "  wb::run(f, stack, inputs, outputs);",
         "}",
+    ]
+
+
+def suffixes(entry: str) -> tuple[str, ...]:
+    """What is behind the op's name in the names that a launcher registers for."""
+    return ("_backward",) if entry == "backward" else ("", "_forward")
+
+
+def _exports(schema: Schema, entry: str, device: str, key: str) -> list[str]:
+    names = ", ".join(f'"{schema.name}{suffix}"' for suffix in suffixes(entry))
+    return [
         f"static const char* const names[] = {{{names}}};",
         f'WB_LAUNCHER("{schema.namespace}", "{key}", names, call)',
         *(["WB_DRIVER"] if device == "cuda" else []),
