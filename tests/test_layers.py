@@ -18,7 +18,7 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors", "turn"),
-    ("settings", "annotations", "defaults", "schema", "source", "report", "inspection", "files"),
+    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "inspection", "files"),
     ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
     ("build",),
     ("trial",),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from . import cost, verdict
-from .report import Card, Check, HistoryRow, SlotRow, Trial
+from .card import Card, HistoryRow, SlotRow
+from .report import Check, Trial
 from .tiers import Kernel
 from .version import Version
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .card import Card
 from .declared import Declared
-from .report import Card, Check
+from .report import Check
 from .version import Version
 
 if TYPE_CHECKING:

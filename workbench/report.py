@@ -206,62 +206,6 @@ class Line(Report):
 
 
 @dataclass(frozen=True)
-class SlotRow:
-    """One slot on one device, as the card shows it above its tabs."""
-
-    slot: str  # "forward cpu", "backward"
-    runs: str  # "v2", or "reference", "reference's vjp"
-    how: str = ""  # "raw C++"
-    agrees: str = ""  # "18 of 18"; "" when nothing was compared
-    ok: bool = True
-    time_us: float = 0.0
-    share: float = 0.0  # of the ceiling, 0..1; 0.0 when not measured
-    resources: str = ""
-    cost: str = ""  # why this tier, and what a faster one would need
-    unrun: bool = False  # `agrees` says that this machine cannot run it
-
-
-@dataclass(frozen=True)
-class HistoryRow:
-    version: int
-    slot: str
-    how: str
-    status: str  # "installed", "former", "refused"
-    seconds: float
-    agrees: str = ""
-    title: str = ""
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Card(Report):
-    """All that an op has to show for itself."""
-
-    name: str
-    signature: str
-    slots: tuple[SlotRow, ...]
-    history: tuple[HistoryRow, ...] = ()
-    check: Check | None = None
-    code: tuple[tuple[str, str, str], ...] = ()  # (slot, language, text) of what runs now
-    doc: str = ""
-    notes: tuple[str, ...] = ()
-    opened: str = "Check"  # the tab that last changed or failed
-
-    @property
-    def ok(self) -> bool:
-        return all(s.ok for s in self.slots)
-
-    @property
-    def rows(self) -> tuple[SlotRow, ...]:
-        return self.slots
-
-    def __str__(self) -> str:
-        from .show import text
-
-        return text.card(self)
-
-
-@dataclass(frozen=True)
 class Watched(Report):
     """What `%wb watch` has loaded: the newest line of each slot, and what kept it from loading the rest."""
 
@@ -285,4 +229,4 @@ class Watched(Report):
         return text.watched(self)
 
 
-__all__ = ["Card", "Check", "HistoryRow", "Line", "Mismatch", "Outcome", "Report", "Row", "SlotRow", "Trial", "Watched"]
+__all__ = ["Check", "Line", "Mismatch", "Outcome", "Report", "Row", "Trial", "Watched"]

@@ -6,8 +6,9 @@ from html.parser import HTMLParser
 import pytest
 import samples
 
+from workbench.card import Card, HistoryRow, SlotRow
 from workbench.errors import Diagnostic
-from workbench.report import Card, Check, HistoryRow, Line, Mismatch, Outcome, Row, SlotRow, Trial
+from workbench.report import Check, Line, Mismatch, Outcome, Row, Trial
 from workbench.show import code, html, picture, style
 
 EVIL = "<script>alert('&')</script>"

@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 import samples
 
-from workbench.report import Check, Line, Outcome, Row, SlotRow, Trial
+from workbench.card import SlotRow
+from workbench.report import Check, Line, Outcome, Row, Trial
 from workbench.show import text
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from ..card import Card
 from ..inspection import Comparison, Inspection
-from ..report import Card, Report
+from ..report import Report
 from . import html, text
 
 

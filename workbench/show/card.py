@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from html import escape
 
-from ..report import Card, HistoryRow, SlotRow
+from ..card import Card, HistoryRow, SlotRow
 from . import code, html, words
 from .markup import MICRO, captions, dot, folded, rich
 

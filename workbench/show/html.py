@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape
 
+from ..card import Card
 from ..errors import Diagnostic
 from ..inspection import Comparison, Inspection
-from ..report import Card, Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
+from ..report import Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
 from . import gather, pattern, picture, text, words
 from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
 from .style import sheet
@@ -22,7 +23,12 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def of(report: Report) -> str:
-    """The html of any report, with its stylesheet."""
+    """The html of any report, with its stylesheets."""
+    return page(body(report), "report", *sheets(report))
+
+
+def body(report: Report, *, heading: bool = True) -> str:
+    """The html of any report by itself. Without `heading` it is a pane of a card, which has named the op already."""
     from . import card, inspect_html  # above this module: a card holds a check
 
     draw: dict[type, Callable[..., str]] = {
@@ -31,9 +37,16 @@ def of(report: Report) -> str:
     }  # fmt: skip
     for kind in type(report).__mro__:
         if kind in draw:
-            sheets = ("report", "inspect") if kind in (Inspection, Comparison) else ("report",)
-            return page(draw[kind](report), *sheets)
-    return page(f"<pre>{escape(str(report))}</pre>", "report")
+            return draw[kind](report) if heading else draw[kind](report, heading=False)
+    return f"<pre>{escape(str(report))}</pre>"
+
+
+def sheets(report: Report) -> tuple[str, ...]:
+    """The stylesheets that it needs beside `report`; a card those of its panes."""
+    if isinstance(report, Card):
+        panes = (p for p in (report.bench, report.profile, report.tuning) if p is not None)
+        return tuple(dict.fromkeys(name for pane in panes for name in sheets(pane)))
+    return ("inspect",) if isinstance(report, (Inspection, Comparison)) else ()
 
 
 def page(body: str, *sheets: str) -> str:

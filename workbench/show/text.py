@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from ..card import Card, HistoryRow, SlotRow
 from ..errors import Diagnostic
-from ..report import Card, Check, HistoryRow, Line, Mismatch, Row, SlotRow, Trial, Watched
+from ..report import Check, Line, Mismatch, Row, Trial, Watched
 from . import gather, pattern, words
 
 WIDTH = 100

@@ -10,7 +10,7 @@ from html import escape
 
 import ipywidgets
 
-from ..report import Card
+from ..card import Card
 from . import card, html
 
 Restore = Callable[[int], object]

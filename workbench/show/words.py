@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..report import Card, Check, Line, Mismatch, Outcome, Trial
+from ..card import Card
+from ..report import Check, Line, Mismatch, Outcome, Trial
 
 SHORT_DTYPES = {
     "bfloat16": "bf16",
