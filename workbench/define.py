@@ -133,6 +133,7 @@ def find(target: str | Op) -> tuple[Op | None, str, str]:
 def forget(op_: Op) -> None:
     """Take back an op whose first cell failed: its name is free again."""
     op_.registration.destroy()
+    op_.evidence.clear()  # torch keeps hold of the op itself
     _ops.pop(op_.qualname, None)
 
 

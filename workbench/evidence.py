@@ -7,6 +7,8 @@ edit pays for the kernel alone.
 from __future__ import annotations
 
 import hashlib
+import weakref
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +22,9 @@ from .check.gradients import expected_gradients
 from .inputs import fresh, moved
 from .tiers import Kernel
 from .trial import Parcel
+
+MOST = 256  # each holds a memory file open, of which a process may often have no more than 1,024
+_kept: OrderedDict[tuple[int, tuple], weakref.ref] = OrderedDict()  # of all ops, the one used last at the end
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,20 @@ def evidence(
         else:
             found = _backward_evidence(op, case, without, spread)
         op.evidence[key] = replace(found, digest=_digest(found))
-    return op.evidence[key]
+    found = op.evidence[key]
+    _keep(op, key)
+    return found
+
+
+def _keep(op, key: tuple) -> None:
+    """Let the evidence go that was not used for longest; it is made again when it is wanted."""
+    mine = id(op), key
+    _kept[mine] = weakref.ref(op)
+    _kept.move_to_end(mine)
+    while len(_kept) > MOST:
+        (_, former), kept_by = _kept.popitem(last=False)
+        if (other := kept_by()) is not None:
+            other.evidence.pop(former, None)
 
 
 def learn_layout(op, kernel: Kernel, cases: Sequence[Case]) -> None:

@@ -1,0 +1,49 @@
+"""What is kept of the cases between two edits, and how much of it."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+import workbench as wb
+from workbench import define, evidence
+
+DOUBLE = "//! out = empty(x.shape)\n//! n = x.numel()\nvoid {name}(const float* x, float* out, int64_t n) {{ for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i]; }}"
+
+
+def doubling(name: str, count: int) -> wb.Op:
+    @wb.op(name)
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    @double.cases
+    def _(t):
+        yield from (t(n) for n in range(1, count + 1))
+
+    return double
+
+
+def memory_files() -> int:
+    named = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
+    return sum("memfd:workbench" in os.readlink(path) for path in named if os.path.islink(path))
+
+
+def test_ops_with_many_cases_hold_few_memory_files(namespace, monkeypatch):
+    monkeypatch.setattr(evidence, "MOST", 5)
+    first, second = (doubling(f"{namespace}::{name}", 8) for name in ("first", "second"))
+    for op in (first, second, first):  # what was let go is made again
+        wb.cpp(op, DOUBLE.format(name=op.name))
+        assert op.runs("forward", "cpu").number and torch.equal(op(torch.ones(3)), torch.full((3,), 2.0))
+    assert len(first.evidence) + len(second.evidence) == 5
+    assert len(first.evidence) == 5  # used last
+
+
+def test_an_op_that_is_forgotten_lets_its_memory_files_go(namespace):
+    before = memory_files()
+    op = doubling(f"{namespace}::twofold", 6)
+    wb.cpp(op, DOUBLE.format(name="twofold"))
+    assert memory_files() >= before + 6
+    define.forget(op)
+    assert memory_files() <= before
