@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import cost, verdict
 from .card import Card, HistoryRow, SlotRow
-from .report import Check, Trial
+from .report import Trial
 from .tiers import Kernel
 from .version import Version
 
@@ -14,18 +14,52 @@ def card(op) -> Card:
 
     >>> print(card(rmsnorm))
     """
-    last: Check | None = op.last_check
+    notice(op)
     return Card(
         name=op.qualname,
         signature=str(op.schema).partition("(")[1] + str(op.schema).partition("(")[2],
         slots=tuple(_slots(op)),
-        history=tuple(_history(op, v) for v in op.versions[1:]),
-        check=last,
+        history=_ledger(op),
+        check=op.last_check,
         code=tuple(_code(op)),
         doc=op.doc,
         notes=op.notes,
-        opened=_opened(op, last),
+        opened=op.opened,
+        bench=getattr(op, "last_bench", None),
+        profile=getattr(op, "last_profile", None),
+        tuning=getattr(op, "last_tuning", None),
     )
+
+
+def notice(op) -> bool:
+    """Take note of what changed since the last look, so that the card opens there; did anything?
+
+    Of several changes at once the one that failed is looked at first, then the one that took longest to make.
+    """
+    now = {
+        "Tune": getattr(op, "last_tuning", None),
+        "Profile": getattr(op, "last_profile", None),
+        "Bench": getattr(op, "last_bench", None),
+        "Check": op.last_check,
+        "Code": (len(op.versions), tuple(sorted((key, v.number) for key, v in op.slots.items())), op.notes),
+    }
+    changed = [tab for tab, what in now.items() if not (what is op.seen.get(tab) or _same(what, op.seen.get(tab)))]
+    former, newest = op.seen.get("Code", (0,)), op.versions[-1]
+    op.seen = now
+    told = [tab for tab in changed if now[tab] is not None]
+    if "Check" in told and not op.last_check.ok:
+        op.opened = "Check"
+    elif "Code" in told and newest.refused and former[0] < len(op.versions):
+        op.opened = "History"
+    elif told:
+        restored = told[0] == "Code" and former[0] == len(op.versions)
+        op.opened = "History" if restored else told[0]
+    return bool(changed)
+
+
+def _same(one: object, other: object) -> bool:
+    """Of numbers; reports are told apart by which they are."""
+    return isinstance(one, tuple) and one == other
 
 
 def _slots(op) -> list[SlotRow]:
@@ -68,6 +102,8 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
         unrun=bool(unrun),
         ok=version.trial is None or version.trial.ok,
         time_us=version.rough_us,
+        case=version.rough_case,
+        rough=version.rough_us > 0,
         resources=_resources(op, version),
         cost=cost.of(version.kernel),
     )
@@ -87,7 +123,18 @@ def agreement(trial: Trial | None) -> str:
     return f"{sum(o.status == 'agree' for o in judged)} of {len(judged)}" if judged else ""
 
 
-def _history(op, version: Version) -> HistoryRow:
+def _ledger(op) -> tuple[HistoryRow, ...]:
+    """Every version, each with the source of the one before it in its slot and language."""
+    rows, texts = [], {}  # type: ignore[var-annotated]
+    for version in op.versions[1:]:
+        place = (version.slot, version.language)
+        rows.append(_entry(op, version, texts.get(place, "")))
+        if version.source is not None:
+            texts[place] = version.source.text
+    return tuple(rows)
+
+
+def _entry(op, version: Version, before: str) -> HistoryRow:
     installed = op.slots.get((version.slot, version.device))
     now = installed is not None and installed.number == version.number
     return HistoryRow(
@@ -99,6 +146,12 @@ def _history(op, version: Version) -> HistoryRow:
         agreement(version.trial) or ("not run" if verdict.unrun(version.kernel) else ""),
         version.title,
         version.refused,
+        resources=verdict.takes(version.kernel),
+        time_us=version.rough_us,
+        case=version.rough_case,
+        rough=version.rough_us > 0,
+        text=version.source.text if version.source is not None else "",
+        before=before,
     )
 
 
@@ -116,10 +169,3 @@ def _code(op) -> list[tuple[str, str, str]]:
         except (OSError, TypeError):
             pass  # defined by exec or at a prompt: there is no text to show
     return found
-
-
-def _opened(op, last: Check | None) -> str:
-    if last is not None and not last.ok:
-        return "Check"
-    newest = op.versions[-1]
-    return "History" if newest.refused else "Check" if last is not None else "Code"

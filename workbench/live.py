@@ -14,6 +14,7 @@ import torch
 from . import register
 from .case import Case, learn
 from .entry import entry
+from .profiling import Profile
 from .reference import Definition, flat
 from .report import Check, Line
 from .schema import Schema
@@ -44,8 +45,11 @@ class Live:
         self.evidence: dict = {}  # what each case should give, while reference and cases stay
         self.rough_inputs: dict[str, tuple] = {}  # by device
         self.last_check: Check | None = None
+        self.last_profile: Profile | None = None
         self.last_line: Line | None = None
         self.notes: tuple[str, ...] = ()
+        self.seen: dict[str, object] = {}  # what its card was last made of, and where that card is open
+        self.opened = ""
         self._register()
 
     @property
@@ -151,7 +155,7 @@ class Live:
     def _forget_evidence(self) -> None:
         self.evidence.clear()
         self.rough_inputs.clear()
-        self.last_check = None
+        self.last_check = self.last_profile = None
 
     def _judge_again(self) -> None:
         """The reference or the cases changed: kernels that now differ are taken out, and named."""

@@ -96,21 +96,26 @@ def check() -> Check:
     )
 
 
+OMP = CELL.replace("  for (int64_t r", "  #pragma omp parallel for\n  for (int64_t r")
+MEASURED = {"time_us": 41.2, "case": "llama", "ratio": 1.14, "against": 6, "verdict": "FASTER"}
+
+
 def card(**changes) -> Card:
+    copy = "copy bandwidth"
     card = Card(
         name="lab::rmsnorm", signature="(Tensor x, Tensor w, float eps=1e-06) -> Tensor",
         doc="Root mean square norm over the last dimension.",
         slots=(
-            SlotRow("forward cuda", "v7", "raw CUDA", "18 of 18", True, 41.2, 0.87, "38 regs, 1.1 KB shared"),
-            SlotRow("forward cpu", "v2", "raw C++", "18 of 18", True, 9800.0, 0.63, "AVX-512, OpenMP"),
-            SlotRow("backward", "reference's vjp", "", "6 of 6", True, 412.0, 0.21, "11 launches: worth a kernel"),
+            SlotRow("forward cuda", "v7", "raw CUDA", "18 of 18", True, 41.2, 0.87, "38 regs, 1.1 KB shared", case="llama", ceiling=copy),
+            SlotRow("forward cpu", "v2", "raw C++", "18 of 18", True, 9800.0, 0.63, "AVX-512, OpenMP", case="llama", ceiling=copy),
+            SlotRow("backward", "reference's vjp", "", "6 of 6", True, 412.0, 0.21, "11 launches: worth a kernel", case="llama", ceiling=copy),
         ),
         history=(
-            HistoryRow(1, "forward", "raw C++", "former", 1.1, "18 of 18", "the reference, as loops"),
-            HistoryRow(2, "forward cpu", "raw C++", "installed", 0.12, "18 of 18", "OpenMP over rows"),
-            HistoryRow(6, "forward cuda", "raw CUDA", "former", 0.05, "18 of 18", "one row a block"),
-            HistoryRow(7, "forward cuda", "raw CUDA", "installed", 0.052, "18 of 18", "two elements per thread"),
-            HistoryRow(8, "forward cuda", "raw CUDA", "refused", 0.061, "17 of 18", "", "differs on odd float32"),
+            HistoryRow(1, "forward cpu", "raw C++", "former", 1.1, "18 of 18", "the reference, as loops", time_us=19600.0, case="llama", rough=True, text=CELL),
+            HistoryRow(2, "forward cpu", "raw C++", "installed", 0.12, "18 of 18", "OpenMP over rows", text=OMP, before=CELL, time_us=9800.0, case="llama", verdict="FASTER", ratio=2.0, against=1),
+            HistoryRow(6, "forward cuda", "raw CUDA", "former", 0.05, "18 of 18", "one row a block", resources="32 regs, no spills", time_us=46.9, case="llama"),
+            HistoryRow(7, "forward cuda", "raw CUDA", "installed", 0.052, "18 of 18", "two elements per thread", resources="38 regs, no spills", **MEASURED),
+            HistoryRow(8, "forward cuda", "raw CUDA", "refused", 0.061, "17 of 18", "", "differs on odd float32", resources="38 regs, no spills"),
         ),
         check=dataclasses.replace(check(), op="lab::rmsnorm"),
         code=(("forward cpu", "cpp", CELL),),
@@ -122,7 +127,11 @@ def card(**changes) -> Card:
 def large() -> Card:
     """A card after a long day: 200 versions, 40 check rows, two long cells."""
     history = tuple(
-        HistoryRow(v, "forward cpu", "raw C++", "refused" if v % 3 == 0 else "former", 0.06, "18 of 18", f"try {v}: unroll by {v}")
+        HistoryRow(
+            v, "forward cpu", "raw C++", "refused" if v % 3 == 0 else "former", 0.06, "18 of 18", f"try {v}: unroll by {v}",
+            resources="38 regs, no spills", time_us=41.0 + v, case="llama", rough=True,
+            text=CELL.replace("s = 0.f", f"s = {v}.f"), before=CELL.replace("s = 0.f", f"s = {v - 1}.f"),
+        )
         for v in range(1, 201)
     )
     rows = tuple(Row(f"check {i}", "12 cases x 3 dtypes", "pass", "largest error 0.8 of allowed " * 2) for i in range(40))

@@ -129,17 +129,17 @@ def test_a_card():
 lab::rmsnorm(Tensor x, Tensor w, float eps=1e-06) -> Tensor
   Root mean square norm over the last dimension.
 
-  slot          runs             agrees       time  of ceiling  resources
-  forward cuda  v7 raw CUDA      18 of 18  41.2 us        87 %  38 regs, 1.1 KB shared
-  forward cpu   v2 raw C++       18 of 18   9.8 ms        63 %  AVX-512, OpenMP
-  backward      reference's vjp  6 of 6     412 us        21 %  11 launches: worth a kernel
+  slot          runs             agrees    time, llama  of copy bandwidth  resources
+  forward cuda  v7 raw CUDA      18 of 18      41.2 us               87 %  38 regs, 1.1 KB shared
+  forward cpu   v2 raw C++       18 of 18       9.8 ms               63 %  AVX-512, OpenMP
+  backward      reference's vjp  6 of 6         412 us               21 %  11 launches: worth a kernel
 
-  version  slot          how       status     built in  agrees    title
-  v8       forward cuda  raw CUDA  refused       61 ms  17 of 18  differs on odd float32
-  v7       forward cuda  raw CUDA  installed     52 ms  18 of 18  two elements per thread
-  v6       forward cuda  raw CUDA  former        50 ms  18 of 18  one row a block
-  v2       forward cpu   raw C++   installed    120 ms  18 of 18  OpenMP over rows
-  v1       forward       raw C++   former        1.1 s  18 of 18  the reference, as loops
+  version  slot          status        time  against           built in  takes    agrees    title
+  v8       forward cuda  refused                                  61 ms  38 regs  17 of 18  differs on odd float32
+  v7       forward cuda  installed  41.2 us  FASTER 1.14 x v6     52 ms  38 regs  18 of 18  two elements per thread
+  v6       forward cuda  former     46.9 us                       50 ms  32 regs  18 of 18  one row a block
+  v2       forward cpu   installed   9.8 ms  FASTER 2.00 x v1    120 ms           18 of 18  OpenMP over rows
+  v1       forward cpu   former     19.6 ms                       1.1 s           18 of 18  the reference, as loops
   note: The backward is still the reference's."""
 
 

@@ -7,11 +7,9 @@ import secrets
 from collections.abc import Sequence
 from html import escape
 
-from ..card import Card, HistoryRow, SlotRow
-from . import code, html, words
-from .markup import MICRO, captions, dot, folded, rich
-
-HISTORY_OPEN, HISTORY_MOST = 12, 300
+from ..card import TABS, Card, SlotRow
+from . import code, html, ledger, words
+from .markup import MICRO, captions, dot, rich
 
 
 def card(report: Card) -> str:
@@ -37,34 +35,43 @@ def head(report: Card) -> str:
 def panes(report: Card) -> dict[str, str]:
     """Title to html, for what there is to show."""
     found = {
-        "Check": html.check(report.check, heading=False) if report.check else "",
-        "Code": "".join(_code(*part) for part in report.code),
-        "History": history(report.history) if report.history else "",
+        "Check": report.check,
+        "Bench": report.bench,
+        "Profile": report.profile,
+        "Tune": report.tuning,
     }
-    return {title: body for title, body in found.items() if body}
+    shown = {title: html.body(pane, heading=False) for title, pane in found.items() if pane is not None}
+    shown["Code"] = "".join(_code(*part) for part in report.code)
+    shown["History"] = history(report) if report.history else ""
+    return {title: shown[title] for title in TABS if shown.get(title)}
 
 
 def _slots(slots: Sequence[SlotRow]) -> str:
-    timed, rated, told = (any(getattr(s, f) for s in slots) for f in ("time_us", "share", "resources"))
     if not slots:
         return ""
+    time, ceiling = words.measured(slots)
+    timed, rated = (any(getattr(s, f) for s in slots) for f in ("time_us", "share"))
     rows = []
     for s in slots:
         version = re.fullmatch(r"v\d+", s.runs)
-        runs = (
-            f'<span class="acc">{escape(s.runs)}</span>' if version else f'<span class="soft">{escape(s.runs)}</span>'
-        )
+        runs = f'<span class="{"acc" if version else "soft"}">{escape(s.runs)}</span>'
         blank = '<span class="faint">not compared</span>' if version else ""
         agrees = _agrees(s) if s.agrees else blank
-        time = words.duration(s.time_us * 1e-6, 3, MICRO) if s.time_us > 0 else ""
         cells = [f"<td>{escape(s.slot)}</td><td>{runs} <span class=soft>{escape(s.how)}</span></td><td>{agrees}</td>"]
-        cells += [f'<td class="n">{time}</td>'] if timed else []
-        cells += [f"<td>{_bar(s.share)}</td>"] if rated else []
-        cells += [f'<td class="w">{rich(s.resources.replace(" | ", ", "))}</td>'] if told else []
+        cells += [f'<td class="n">{_time(s, time)}</td>'] if timed else []
+        cells += [f"<td>{_bar(s, ceiling)}</td>"] if rated else []
+        cells += [f'<td class="w">{rich(s.resources.replace(" | ", ", "))}</td>']
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    names = "<th>slot</th><th>runs</th><th>agrees</th>" + ('<th class="n">time</th>' if timed else "")
-    names += ("<th>of the ceiling</th>" if rated else "") + ("<th>resources</th>" if told else "")
-    return f"<table><tr>{names}</tr>{''.join(rows)}</table>"
+    names = "<th>slot</th><th>runs</th><th>agrees</th>" + (f'<th class="n">{escape(time)}</th>' if timed else "")
+    names += f"<th>{escape(ceiling)}</th>" if rated else ""
+    names += f'<th class="w">{"resources" if any(s.resources for s in slots) else ""}</th>'
+    return f'<table class="slots"><tr>{names}</tr>{"".join(rows)}</table>'
+
+
+def _time(row: SlotRow, head: str) -> str:
+    value, _, more = words.slot_time(row, head, MICRO).partition(" ")
+    unit, _, more = more.partition(" ")
+    return f"{value} {unit}".strip() + (f' <span class="soft">{escape(more)}</span>' if more else "")
 
 
 def _agrees(row: SlotRow) -> str:
@@ -73,11 +80,12 @@ def _agrees(row: SlotRow) -> str:
     return f"{dot('pass' if row.ok else 'fail')}{escape(row.agrees)}"
 
 
-def _bar(share: float) -> str:
-    if share <= 0:
+def _bar(row: SlotRow, head: str) -> str:
+    if row.share <= 0:
         return ""
-    width = round(92 * min(share, 1))
-    return f'<span class="track"><span class="bar" style="width:{width}px"></span></span>{words.percent(share)}'
+    track = f'<span class="track"><span class="bar" style="width:{round(92 * min(row.share, 1))}px"></span></span>'
+    more = words.slot_ceiling(row, head)
+    return f"{track}{words.percent(row.share)}" + (f'<span class="soft">{escape(more)}</span>' if more else "")
 
 
 def _code(slot: str, language: str, source: str) -> str:
@@ -85,29 +93,9 @@ def _code(slot: str, language: str, source: str) -> str:
     return f'<p class="cap gap"><b>{escape(slot)}</b> <span class="soft">{named}</span></p>{code.pre(source, language)}'
 
 
-def history(rows: Sequence[HistoryRow]) -> str:
-    """Versions, newest first; all but the newest twelve folded away."""
-    newest = sorted(rows, key=lambda h: -h.version)
-    first = "".join(_version(h) for h in newest[:HISTORY_OPEN])
-    rest = "".join(_version(h) for h in newest[HISTORY_OPEN:HISTORY_MOST])
-    names = "<tr><th>version</th><th>slot</th><th>how</th><th>status</th>"
-    names += '<th class="n">built in</th><th>agrees</th><th>title</th></tr>'
-    older = ""
-    if rest:
-        left = len(newest) - HISTORY_MOST
-        note = f'<p class="cap">and {left:,} before them</p>' if left > 0 else ""
-        older = folded(words.count(len(newest) - HISTORY_OPEN, "older version"), f"<table>{names}{rest}</table>{note}")
-    return f"<table>{names}{first}</table>{older}"
-
-
-def _version(row: HistoryRow) -> str:
-    colour = {"installed": "good", "refused": "bad"}.get(row.status, "soft")
-    number = f'<span class="acc">v{row.version}</span>' if row.status == "installed" else f"v{row.version}"
-    time = words.duration(row.seconds, 2, MICRO) if row.seconds > 0 else ""
-    told = "; ".join(part for part in (row.title, row.detail) if part)
-    told = told if len(told) <= 240 else told[:239] + "…"
-    return (
-        f'<tr><td>{number}</td><td>{escape(row.slot)}</td><td class="soft">{escape(row.how)}</td>'
-        f'<td class="{colour}">{escape(row.status)}</td><td class="n">{time}</td>'
-        f"<td>{escape(row.agrees)}</td><td class=w>{rich(told)}</td></tr>"
-    )
+def history(report: Card) -> str:
+    """The ledger, and how a version comes back."""
+    former = [h.version for h in report.history if h.status == "former"]
+    name = report.name.rpartition("::")[2]
+    said = [f"`{name}.restore({max(former)})` puts a former version back; compiled callers follow"] if former else []
+    return ledger.table(report.history) + captions(said)

@@ -9,9 +9,9 @@ TIMES, MICRO = "×", "µs"
 DOTS = {"pass": "p", "agree": "p", "fail": "f", "skip": "s"}
 
 
-def dot(status: str) -> str:
+def dot(status: str, word: str = "") -> str:
     """A coloured dot; the word inside it shows where styles are stripped, and to screen readers."""
-    word = "pass" if status == "agree" else status
+    word = word or ("pass" if status == "agree" else status)
     return f'<span class="dot {DOTS.get(status, "f")}">{escape(word)} </span>'
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from ..card import Card, HistoryRow, SlotRow
 from ..errors import Diagnostic
 from ..report import Check, Line, Mismatch, Row, Trial, Watched
-from . import gather, pattern, words
+from . import gather, ledger, pattern, words
 
 WIDTH = 100
-HISTORY_ROWS = 8
+PANE_LINES = 40
 TRIAL_ROWS = 40
 
 
@@ -174,7 +174,7 @@ def _drawn(mismatch: Mismatch | None) -> list[str]:
 
 
 def card(report: Card) -> str:
-    """Name and signature, a row for each slot, the check, the newest versions, notes."""
+    """Name and signature, a row for each slot, the last reports, the newest versions, notes."""
     shown = [
         report.name + report.signature if report.signature.startswith("(") else f"{report.name} {report.signature}"
     ]
@@ -183,6 +183,8 @@ def card(report: Card) -> str:
     shown += ["", *_slots(report.slots), *(indented(cost) for cost in words.costs(report))]
     if report.check:
         shown += ["", check(report.check)]
+    for pane in (report.bench, report.profile, report.tuning):
+        shown += ["", words.clip(str(pane), PANE_LINES)] if pane is not None else []
     if report.history:
         shown += ["", *_history(report.history)]
     return "\n".join([*shown, *(note(each) for each in report.notes)])
@@ -196,36 +198,25 @@ def watched(report: Watched) -> str:
 
 
 def _slots(slots: Sequence[SlotRow]) -> list[str]:
+    time, ceiling = words.measured(slots)
     rows = [
         (
             s.slot,
             f"{s.runs} {s.how}".strip(),
             s.agrees if s.ok or not s.agrees else f"{s.agrees} FAIL",
-            words.duration(s.time_us * 1e-6, 3) if s.time_us > 0 else "",
-            words.percent(s.share) if s.share > 0 else "",
+            words.slot_time(s, time),
+            f"{words.percent(s.share)}{words.slot_ceiling(s, ceiling)}" if s.share > 0 else "",
             s.resources,
         )
         for s in slots
     ]
-    return table(("slot", "runs", "agrees", "time", "of ceiling", "resources"), rows, right=(3, 4))
+    return table(("slot", "runs", "agrees", time, ceiling, "resources"), rows, right=(3, 4))
 
 
 def _history(history: Sequence[HistoryRow]) -> list[str]:
-    newest = sorted(history, key=lambda h: -h.version)
-    rows = [
-        (
-            f"v{h.version}",
-            h.slot,
-            h.how,
-            h.status,
-            words.duration(h.seconds) if h.seconds > 0 else "",
-            h.agrees,
-            textwrap.shorten(h.title or h.detail, 40, placeholder=" ..."),
-        )
-        for h in newest[:HISTORY_ROWS]
-    ]
-    shown = table(("version", "slot", "how", "status", "built in", "agrees", "title"), rows, right=(4,))
-    older = len(newest) - HISTORY_ROWS
+    heads = ("version", "slot", "status", "time", "against", "built in", "takes", "agrees", "title")
+    shown = table(heads, ledger.text(history), right=(3, 5))
+    older = len(history) - ledger.TEXT_ROWS
     return shown + ([f"  and {words.count(older, 'older version')}"] if older > 0 else [])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..card import Card
+from ..card import Card, SlotRow
 from ..report import Check, Line, Mismatch, Outcome, Trial
 
 SHORT_DTYPES = {
@@ -203,6 +203,33 @@ def costs(card: Card) -> list[str]:
         if row.cost:
             told.setdefault(row.cost, []).append(row.slot)
     return [f"{', '.join(slots)}: {cost}" for cost, slots in told.items()]
+
+
+def measured(slots: Sequence[SlotRow]) -> tuple[str, str]:
+    """The heads of time and share, which name what all rows have in common: ("time, llama", "of copy bandwidth")."""
+    timed = [s for s in slots if s.time_us > 0]
+    cases, ceilings = {s.case for s in timed}, {s.ceiling for s in slots if s.share > 0}
+    time = ", ".join(["time", *(cases - {""} if len(cases) == 1 else ()), *(["rough"] if _all_rough(timed) else ())])
+    one = next(iter(ceilings)) if len(ceilings) == 1 else ""
+    return time, f"of {one or 'the ceiling'}"
+
+
+def _all_rough(timed: Sequence[SlotRow]) -> bool:
+    return bool(timed) and all(s.rough for s in timed)
+
+
+def slot_time(row: SlotRow, head: str, micro: str = "us") -> str:
+    """`41.2 us`, with what the head does not say of it: `41.2 us llama`, `41.2 us rough`."""
+    if row.time_us <= 0:
+        return ""
+    said = head.split(", ")[1:]
+    more = [row.case if row.case not in said else "", "rough" if row.rough and "rough" not in said else ""]
+    return " ".join([duration(row.time_us * 1e-6, 3, micro), *(part for part in more if part)])
+
+
+def slot_ceiling(row: SlotRow, head: str) -> str:
+    """The ceiling's name after the share, where the head does not have it."""
+    return f" {row.ceiling}" if row.ceiling and row.ceiling not in head else ""
 
 
 def still(line: Line) -> str:
