@@ -109,12 +109,13 @@ def against(row: HistoryRow, times: str = "x") -> str:
 def _cells(row: HistoryRow, difference: str) -> list[str]:
     version, slot, how, time, verdict, built, registers, agrees, _ = _plain(row)
     number = f'<span class="acc">{version}</span>' if row.status == "installed" else version
-    soft = f'<span class="faint" title="rough: from the cell\'s line">{time}</span>' if row.rough else time
+    timed = f'<span class="faint" title="rough">{time}</span>' if row.rough else time
     word = f'<span class="{COLOURS.get(row.verdict, "soft")}">{escape(verdict)}</span>' if verdict else ""
     judged = f'<span class="bad">{escape(agrees)}</span>' if row.status == "refused" else escape(agrees)
+    marked = dot(DOTS.get(row.status, "skip"), row.status) + number
     return [
-        dot(DOTS.get(row.status, "skip"), row.status) + number, escape(slot), f'<span class="soft">{escape(how)}</span>',
-        soft, word, built, f'<span class="soft">{escape(registers)}</span>', judged, difference or _told(row),
+        marked, escape(slot), f'<span class="soft">{escape(how)}</span>', timed, word,
+        built, f'<span class="soft">{escape(registers)}</span>', judged, difference or _told(row),
     ]  # fmt: skip
 
 
