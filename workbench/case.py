@@ -8,19 +8,18 @@ from __future__ import annotations
 import difflib
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from .errors import SchemaError
-from .inputs import FLOATS, Tensors, describe, fresh, sketch_call, tensors_in
+from .inputs import FLOATS, Tensors, describe, form, fresh, seeded, sketch_call, tensors_in
 from .schema import Schema
 
 SEED = 20_240
 HELD_BYTES = 32 << 20  # cases up to this size keep their tensors
-OPTIONS = ("bench", "atol", "rtol", "error")
+OPTIONS = ("bench", "atol", "rtol", "error", "bytes", "flops")
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,10 @@ class Case:
     torch.Size([5, 123])
 
     `recipe` makes `(args, arguments)`: what goes to the op, positional and by name. `dtype` is what `t` made tensors
-    in when none was named, None when the case fixes all of its dtypes. `bench=True` keeps the case out of the trial
-    and the checks. `error` is how many times the reference's own error is allowed; `atol` and `rtol`, when given,
-    replace that rule. `names` are the positional arguments' names once the case belongs to an op, and `constant`
-    those made with `grad=False`.
+    in when none was named, None when the case fixes all of its dtypes. `bench=True` keeps it out of trial and checks.
+    `error` is how many times the reference's own error is allowed; `atol` and `rtol`, when given, replace that rule.
+    `names` are the positional arguments' names once it belongs to an op, `constant` those made with `grad=False`.
+    `bytes` and `flops` are what a call must move and compute, where the bench is not to count itself.
     """
 
     name: str
@@ -47,6 +46,8 @@ class Case:
     error: float = 2.0
     names: tuple[str, ...] = ()
     constant: frozenset[str] = frozenset()
+    bytes: float | None = None
+    flops: float | None = None
 
     @property
     def args(self) -> tuple:
@@ -99,6 +100,8 @@ def case(
     atol: float | None = None,
     rtol: float | None = None,
     error: float = 2.0,
+    bytes: float | None = None,
+    flops: float | None = None,
     **arguments: object,
 ) -> Case:
     """A named case, to be yielded by an op's cases.
@@ -106,15 +109,17 @@ def case(
     >>> yield wb.case("causal", q, k, v, causal=True)          # keywords that are argument names go to the op
     >>> yield wb.case("llama", t(8192, 4096), t(4096), bench=True)
 
-    `bench=True` is for the bench alone. `atol` / `rtol` judge as `torch.allclose` does, against float64; without
-    them `error` times the reference's own error is allowed.
+    `bench=True` is for the bench alone, which takes `bytes` and `flops` in place of its own count. `atol` / `rtol`
+    judge as `torch.allclose` does, against float64; without them `error` times the reference's own error is allowed.
     """
     if not isinstance(name, str) or not name.strip():
         raise SchemaError(f'a case needs a name before its inputs: wb.case("odd", ...), got {describe(name)}')
-    for option, value in (("atol", atol), ("rtol", rtol), ("error", error)):
+    options = {"atol": atol, "rtol": rtol, "error": error, "bytes": bytes, "flops": flops}
+    for option, value in options.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
             raise SchemaError(f"case {name!r}: {option} is a number of at least 0, got {value!r}")
-    return Case(name, lambda: (args, arguments), None, bool(bench), atol, rtol, float(error))
+    made = Case(name, lambda: (args, arguments), None, bool(bench), atol, rtol, float(error))
+    return replace(made, bytes=bytes, flops=flops)
 
 
 def make(
@@ -177,6 +182,7 @@ class _Recipe:
     def __init__(self, function: Callable, schema: Schema, dtype: torch.dtype, index: int, made: tuple, hold: bool):
         self.function, self.schema, self.dtype, self.index = function, schema, dtype, index
         self.kinds = [x.dtype for x in tensors_in(made)]
+        self.form = form({**dict(zip((a.name for a in schema.positional), made[0], strict=True)), **made[1]})
         sizes = {s.data_ptr(): s.nbytes() for s in (x.untyped_storage() for x in tensors_in(made))}
         self.made = made if hold and sum(sizes.values()) <= HELD_BYTES else None
 
@@ -225,7 +231,7 @@ def _one(value: object, t: Tensors, function: Callable, schema: Schema, index: i
 
 def _run(function: Callable, schema: Schema, dtype: torch.dtype, sketch: bool) -> Iterator[tuple[object, Tensors]]:
     t = Tensors(dtype, SEED, sketch)
-    with _seeded():
+    with seeded(SEED):
         try:
             yield from ((value, t) for value in function(t) or ())
         except Exception as error:
@@ -286,15 +292,3 @@ def _name(named: Mapping[str, object], number: int) -> str:
         if isinstance(value, (list, tuple)) and tensors_in(value):
             return f"{len(value)} tensors" if len(value) > 1 else "1 tensor"
     return f"case {number}"
-
-
-@contextmanager
-def _seeded() -> Iterator[None]:
-    """torch's generator of the CPU, seeded for a while; other generators are never touched."""
-    generator = torch.random.default_generator
-    state = generator.get_state()
-    generator.manual_seed(SEED)
-    try:
-        yield
-    finally:
-        generator.set_state(state)

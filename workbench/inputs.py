@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -152,6 +153,24 @@ def moved(named: Mapping, device: torch.device | str) -> dict:
     return fresh(named, device=wanted)
 
 
+Form = tuple[tuple[str, object], ...]  # what inputs look like, without data
+
+
+def form(named: Mapping[str, object]) -> Form:
+    """Names with what their values look like: equal for inputs that are alike in all but the numbers in tensors.
+
+    >>> form({"x": torch.ones(4, 128), "k": 2.0})
+    (('x', ('float32', (4, 128), (128, 1))), ('k', '2.0'))
+    """
+
+    def one(x: object) -> object:
+        if isinstance(x, (list, tuple)):
+            return tuple(one(item) for item in x)
+        return (str(x.dtype).removeprefix("torch."), tuple(x.shape), x.stride()) if isinstance(x, Tensor) else repr(x)
+
+    return tuple((name, one(value)) for name, value in named.items())
+
+
 def sketch_call(named: Mapping[str, object], seed: int) -> Callable[[], dict[str, object]]:
     """What makes inputs like these: per block of shared memory its size, dtype and range of values, and the views."""
     blocks: dict[tuple, list] = {}  # key -> [first element, end, dtype, low, high]
@@ -241,3 +260,15 @@ def _seen_range(x: Tensor) -> tuple[float | None, float | None]:
         return low, high + 1
     positive = low >= 0 and high < float("inf")
     return (low, high + max(high, 1.0) * 1e-6) if positive and high > 0 else (None, None)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """torch's generator of the CPU, seeded for a while; other generators are never touched."""
+    generator = torch.random.default_generator
+    state = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        generator.set_state(state)

@@ -34,11 +34,11 @@ def _place(op, version: Version) -> None:
     former = op.runs(*key)
     kernel = version.kernel
     if former.number and not (isinstance(kernel, Kernel) and kernel.shares_launcher(former.kernel)):
-        _take_out(op, former.kernel)
+        take_out(op, former.kernel)
     op.fill(key, version)
     if isinstance(kernel, Kernel):
         learn_layout(op, kernel, op.case_list())
-        _hand_over(op, version)
+        hand_over(op, version)
     else:
         kernel.install(op)
     settle(op)
@@ -53,7 +53,7 @@ def _lend(op, version: Version, place: Callable) -> None:
         place(op, replace(version, device="cpu", tier="interpreted", kernel=other))
 
 
-def _hand_over(op, version: Version) -> None:
+def hand_over(op, version: Version) -> None:
     kernel = version.kernel
     if kernel.left_out and not kernel.unrunnable:
         op.registration.name_partial(kernel.native_schema.name, kernel.device)
@@ -61,7 +61,7 @@ def _hand_over(op, version: Version) -> None:
     kernel.install(lambda dtypes: _arrived(op, version, dtypes))
 
 
-def _take_out(op, kernel) -> None:
+def take_out(op, kernel) -> None:
     kernel.remove()
     if kernel.left_out:
         op.registration.clear_kernel(f"{op.name}_backward", kernel.device)
@@ -81,9 +81,9 @@ def settle(op) -> None:
         if slot != "backward" or not isinstance(backward, Kernel) or not backward.uses_saved:
             continue
         if device in forwards:
-            _hand_over(op, version)
+            hand_over(op, version)
         else:
-            _take_out(op, backward)  # nothing was saved: the reference's vjp runs until a forward kernel is back
+            take_out(op, backward)  # nothing was saved: the reference's vjp runs until a forward kernel is back
     # What a compiled caller took from the kernels; an edit of the body alone changes none of it.
     traced: dict = {d: k.makes for d, k in sorted({**savers, **makers}.items())}
     filled = [(key, v.kernel) for key, v in sorted(op.slots.items()) if isinstance(v.kernel, Kernel)]
@@ -193,7 +193,7 @@ def put_when_called(op, version: Version) -> None:
     key = (version.slot, version.device)
     former = op.runs(*key)
     if former.number:
-        _take_out(op, former.kernel)
+        take_out(op, former.kernel)
     op.fill(key, replace(version, kernel=Waiting(op, version)))
     op.slots[key].kernel.install(op)
 
@@ -280,7 +280,7 @@ def _same_schema(op, version: Version) -> None:
 
 def empty(op, key: tuple[str, str]) -> None:
     """The reference runs in this slot again."""
-    _take_out(op, op.runs(*key).kernel)
+    take_out(op, op.runs(*key).kernel)
     op.vacate(key)
     settle(op)
     op.changed()

@@ -71,6 +71,11 @@ def pull(op: Callable, wanted: Expected) -> dict[str, Tensor]:
 
     Raises WorkbenchError where an output that should take a gradient has none.
     """
+    return _backward(*graph(op, wanted), wanted.cotangents)
+
+
+def graph(op: Callable, wanted: Expected) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """One call of an op with gradients on: its results, and the leaves that `pull` differentiates, as `grad_x`."""
     schema = wanted.schema
     definition = Definition(schema)
 
@@ -82,7 +87,7 @@ def pull(op: Callable, wanted: Expected) -> dict[str, Tensor]:
     cut = [n for n in wanted.cotangents if not results[n].requires_grad]
     if cut:
         raise WorkbenchError(f"{cut[0]} has no gradient, the reference's has one")
-    return _backward(results, moving, wanted.cotangents)
+    return results, moving
 
 
 def _forward(run: Callable, schema: Schema, inputs: Mapping[str, object], constant: frozenset) -> tuple[dict, dict]:
