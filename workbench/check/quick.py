@@ -37,7 +37,7 @@ def check(op: Checkable, level: str = "quick", *, device: str | None = None) -> 
         raise WorkbenchError(f"check(level={level!r}): the levels are {' and '.join(LEVELS)}")
     start = time.perf_counter()
     device = device or device_of(op)
-    with _nothing_learnt(op):
+    with nothing_learnt(op):
         cases = op.case_list()
         if cases:
             sample = Sample(op, min(cases, key=size), device, level)
@@ -135,7 +135,7 @@ def device_of(op: Checkable) -> str:
 
 
 @contextmanager
-def _nothing_learnt(op: Checkable) -> Iterator[None]:
+def nothing_learnt(op: Checkable) -> Iterator[None]:
     """An op without cases learns shapes from calls; the calls of a check are none to learn from."""
     definition = getattr(op, "definition", None)
     if definition is None or not hasattr(definition, "on_call"):
