@@ -18,7 +18,7 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors", "turn"),
-    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "inspection", "files"),
+    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "profiling", "tuning", "inspection", "files"),
     ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
     ("build",),
     ("trial",),
@@ -29,7 +29,7 @@ FLOORS = (
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("live", "declared", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "verdicts", "examine", "sanitize", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
+    ("live", "declared", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "configured", "shipped", "tuned", "verdicts", "examine", "sanitize", "replay", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
      "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt_plan", "adopt", "adopted_ops"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
@@ -39,7 +39,9 @@ FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 # Imports inside functions that go up a floor. Each needs its reason.
 UPWARD = {
     ("report", "show"): "a report prints and shows itself; the renderers are fetched only when something is seen",
+    ("tuning", "show"): "as a report does",
     ("inspection", "show"): "as a report does",
+    ("profiling", "show"): "as a report does",
 }
 
 # Who alone may import a package, and who alone may do a thing.

@@ -17,7 +17,13 @@ from .report import Check
 from .version import Version
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    from .case import Case
     from .inspection import Comparison, Inspection
+    from .profiling import Profile
+    from .tuning import Tuning
 
 
 class Op(Declared):
@@ -96,6 +102,65 @@ class Op(Declared):
 
         return look(self, version, dtype, slot, against=against)
 
+    def profile(
+        self, case: str | Case | None = None, *, device: str | None = None, backward: bool = True, counters: bool = True
+    ) -> Profile:
+        """Where the time of a call goes: by kernel and by op, on a timeline, with memory, and what to do about it.
+
+        >>> rmsnorm.profile()                              # the case with `bench=True`, else the largest
+        >>> report = rmsnorm.profile("llama", backward=False)
+        >>> report.phase("forward").kernel_us, report.advice[0].text
+        >>> report.export_chrome_trace("rmsnorm.json")     # as often as you like
+
+        Real calls of what is installed, under torch's profiler. With `counters`, where there is a GPU that NVIDIA's ncu
+        may count on: occupancy, memory and compute shares, why warps wait. WorkbenchError for a case that there is none
+        of, and where a torch profiler runs already (it goes on).
+        """
+        from . import replay
+        from .measure.profile import profile as look
+        from .show import progress
+
+        with progress.shown() as tell:
+            ask = replay.counting(self) if counters else None
+            self.last_profile = look(self, case, device=device, backward=backward, counters=ask, tell=tell)
+        return self.last_profile
+
+    def tune(
+        self,
+        case: str | Case | Sequence[str | Case] | None = None,
+        *,
+        slot: str = "forward",
+        device: str | None = None,
+        budget: float | None = 60.0,
+        configs: object = (),
+        executor: Executor | None = None,
+    ) -> Tuning:
+        """Find the fastest configuration for a case, and run it from then on wherever tensors have those sizes.
+
+        >>> found = matmul.tune("1024", budget=30)
+        >>> found.best.config, found.line
+        ({'MC': 96, 'KC': 256}, '//! tune MC = 96, 48, 192\\n//! tune KC = 256, 128, 512')
+
+        The space is what `tune` lines of a raw cell and `triton.autotune` of a Triton cell say; `configs` adds to the
+        latter. All are compiled side by side, tried on the case in the worker, outputs poisoned, and those that agree
+        are timed, for `budget` seconds in all (None: no limit). What fails is a row with its reason. An interrupt keeps
+        the best so far. Results are kept on disk for the source, machine and case: known ones are not tried again.
+        Without a case the bench cases are tuned. `executor`, any of concurrent.futures, builds and measures in other
+        processes or on other machines, the best ones once more here:
+
+        >>> matmul.tune("4096", executor=dask.distributed.Client("scheduler:8786").get_executor())
+
+        SchemaError for a version without anything to tune, a case that there is none of, or no budget.
+        """
+        from . import tuned
+        from .show import progress
+
+        with progress.shown() as tell:
+            self.last_tuning = tuned.tune(
+                self, case, slot=slot, device=device, budget=budget, configs=configs, executor=executor, tell=tell
+            )
+        return self.last_tuning
+
     def restore(self, version: int | Version | None = None) -> object:
         """Put a former version back into its slot; 0 puts the reference back everywhere.
 
@@ -120,10 +185,23 @@ class Op(Declared):
 
         return show.bundle(describe.card(self))
 
-    def _restored(self, number: int) -> Card:
+    def _ipython_display_(self) -> None:
+        from .show import open_cards
+
+        open_cards.show(self.qualname, self._newer, self._restored)
+
+    def _newer(self, seen: object) -> tuple[object, Card] | None:
         from . import describe
 
-        self.restore(number)
+        describe.notice(self)
+        return None if self.seen is seen else (self.seen, describe.card(self))
+
+    def _restored(self, number: int) -> Card:
+        from . import describe
+        from .turn import turn
+
+        with turn:
+            self.restore(number)
         return describe.card(self)
 
     def __reduce__(self):

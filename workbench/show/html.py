@@ -13,7 +13,9 @@ from html import escape
 from ..card import Card
 from ..errors import Diagnostic
 from ..inspection import Comparison, Inspection
+from ..profiling import Profile
 from ..report import Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
+from ..tuning import Tuning
 from . import gather, pattern, picture, text, words
 from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
 from .style import sheet
@@ -29,11 +31,12 @@ def of(report: Report) -> str:
 
 def body(report: Report, *, heading: bool = True) -> str:
     """The html of any report by itself. Without `heading` it is a pane of a card, which has named the op already."""
-    from . import card, inspect_html  # above this module: a card holds a check
+    from . import card, inspect_html, profile_html, tune_html  # above this module: a card holds a check
 
     draw: dict[type, Callable[..., str]] = {
         Line: line, Trial: trial, Check: check, Card: card.card, Watched: watched,
         Inspection: inspect_html.inspection, Comparison: inspect_html.comparison,
+        Profile: profile_html.profile, Tuning: tune_html.tuning,
     }  # fmt: skip
     for kind in type(report).__mro__:
         if kind in draw:
@@ -46,6 +49,8 @@ def sheets(report: Report) -> tuple[str, ...]:
     if isinstance(report, Card):
         panes = (p for p in (report.bench, report.profile, report.tuning) if p is not None)
         return tuple(dict.fromkeys(name for pane in panes for name in sheets(pane)))
+    if isinstance(report, Profile):
+        return ("profile",)
     return ("inspect",) if isinstance(report, (Inspection, Comparison)) else ()
 
 

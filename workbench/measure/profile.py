@@ -1,0 +1,296 @@
+"""`op.profile(case)`: real calls under torch's profiler, and what its figures say.
+
+What runs under the profiler is in `profile_run`, how its trace is read in `profile_trace`, figures in
+`profile_figures`, advice in `profile_advice`, the GPU's own counters in `profile_counters`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..case import SEED, Case
+from ..errors import WorkbenchError
+from ..inputs import draw, fresh, tensors_in
+from ..profiling import Advice, Counters, Phase, Profile, ProfileRow
+from . import profile_advice, profile_figures, profile_machine, profile_run, profile_trace
+from .profile_figures import Work
+from .profile_seen import Seen
+
+STEPS = 4
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far it is, for whoever waits."""
+
+    op: str
+    at: str
+    done: int
+    of: int
+    seconds: float
+
+
+Tell = Callable[[Progress], None]
+Counting = Callable[[Case, "Sequence[ProfileRow]"], "tuple[tuple[Counters, ...], tuple[str, ...]]"]
+
+
+def profile(
+    op,
+    case: str | Case | None = None,
+    *,
+    device: str | None = None,
+    backward: bool = True,
+    counters: Counting | None = None,
+    tell: Tell = lambda _: None,
+) -> Profile:
+    """Profile what is installed for an op, on one of its cases: without a name that to be measured, else the largest.
+
+    >>> profile(rmsnorm, "llama").phases[0].kernel_us
+    41.2
+
+    `device` is where the kernels are, a GPU first; `counters` asks a GPU's own. WorkbenchError where a profiler runs
+    already, for a case that there is none of, and for one that does not fit into memory.
+    """
+    begin = time.perf_counter()
+    profile_run.refuse_a_second()
+    device = _device(op, device)
+    chosen = choose(op, case)
+
+    def at(step: int, what: str) -> None:
+        tell(Progress(op.qualname, what, step, STEPS, time.perf_counter() - begin))
+
+    at(0, f"making the inputs of {chosen.label}")
+    with fitting(chosen):
+        calls = Calls(op, chosen, device, backward)
+        at(1, f"calls of {chosen.label}, no profiler")
+        alone, count = profile_run.alone(calls, device)
+        raw = profile_run.traced(
+            calls, count, device, lambda i: at(2, f"calls of {chosen.label} under the profiler, {i} of {count}")
+        )
+    found = profile_trace.calls(profile_run.read(raw), native_names(op, device))[1:]  # the first one is slow
+    if not found:
+        raise WorkbenchError(f"torch's profiler saw no call of {op.qualname}; nothing was profiled")
+    at(3, "what the figures say")
+    report = _report(op, chosen, device, calls, found, alone)
+    report = replace(report, trace=zlib.compress(raw, 6))
+    if counters is not None:
+        at(3, "the GPU's counters, in a process of its own")
+        counted, notes = counters(chosen, report.kernels)
+        report = replace(report, counters=counted, notes=(*report.notes, *notes))
+    report = replace(report, advice=_advice(op, report, calls))
+    return replace(report, seconds=time.perf_counter() - begin)
+
+
+def choose(op, case: str | Case | None) -> Case:
+    """The case of that name or label; without one the case to be measured, else the largest.
+
+    WorkbenchError, with the names that there are, for another.
+    """
+    if isinstance(case, Case):
+        return case
+    cases = op.case_list(bench=True)
+    if not cases:
+        raise WorkbenchError(
+            f"{op.qualname} has no cases and was never called: there is nothing to profile. Give it some with @op.cases"
+        )
+    if case is None:
+        bench = [c for c in cases if c.bench]
+        return bench[0] if bench else max(cases, key=lambda c: _bytes(tensors_in(c.recipe())))
+    for c in cases:
+        if case in (c.label, c.name):
+            return c
+    names = list(dict.fromkeys(c.name for c in cases))
+    near = difflib.get_close_matches(str(case), [*names, *(c.label for c in cases)], 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, names))}"
+    raise WorkbenchError(f"{op.qualname} has no case {case!r}; {hint}")
+
+
+class Calls:
+    """Calls of an op on the inputs of a case, always the same ones; a mutating op goes on mutating its own copies."""
+
+    def __init__(self, op, case: Case, device: str, backward: bool) -> None:
+        self.op, self.device = op, device
+        schema = op.schema
+        self.named = fresh(case.bound(schema), device=device)
+        self.moving: list[Tensor] = []
+        self.why_not = _no_backward(op) if backward else ""
+        if backward and not self.why_not:
+            for name, value in self.named.items():
+                if name not in case.constant:
+                    self.moving += [x.requires_grad_() for x in tensors_in(value) if x.is_floating_point()]
+        self.args = tuple(self.named[a.name] for a in schema.positional)
+        self.keywords = {a.name: self.named[a.name] for a in schema.keyword_only}
+        with torch.set_grad_enabled(bool(self.moving)):
+            results = tensors_in(_listed(op(*self.args, **self.keywords)))
+        self.outputs = [_like(r) for r in results]
+        self.cotangents = [
+            draw(tuple(r.shape), r.dtype, None, None, SEED - i).to(r.device)
+            for i, r in enumerate(r for r in results if r.requires_grad)
+        ]
+        if self.moving and not self.cotangents:
+            self.why_not = "no output takes a gradient here"
+        self.moving = self.moving if self.cotangents else []
+
+    def __call__(self, mark: Callable[[str], AbstractContextManager[Any]]) -> None:
+        with torch.set_grad_enabled(bool(self.moving)):
+            with mark("forward"):
+                results = self.op(*self.args, **self.keywords)
+            if self.moving:
+                moved = [r for r in tensors_in(_listed(results)) if r.requires_grad]
+                with mark("backward"):  # its results are kept until after it: freeing them is not part of it
+                    found = torch.autograd.grad(moved, self.moving, self.cotangents, allow_unused=True)
+                del found
+
+    @property
+    def forward_bytes(self) -> int:
+        """Inputs and outputs once; of what is mutated the writing, too."""
+        written = [x for n in self.op.schema.mutated for x in tensors_in(self.named[n])]
+        return _bytes(tensors_in(self.named)) + _bytes(written) + sum(n for n, _ in self.outputs)
+
+    @property
+    def backward_bytes(self) -> int:
+        """The gradients of the outputs, the inputs, and the gradients of the inputs, once each."""
+        return _bytes(self.cotangents) + _bytes(tensors_in(self.named)) + _bytes(self.moving)
+
+
+def _no_backward(op) -> str:
+    if op.schema.mutated:
+        return "the op writes its arguments"
+    return "" if op.differentiable else "the op is not differentiable"
+
+
+def _listed(results: object) -> object:
+    return results if isinstance(results, (list, tuple)) else [results]
+
+
+def _like(x: Tensor) -> tuple[int, torch.dtype]:
+    return x.numel() * x.element_size(), x.dtype
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(x.numel() * x.element_size() for x in tensors)
+
+
+def _device(op, wanted: str | None) -> str:
+    from ..check.quick import device_of
+
+    if wanted is None:
+        return device_of(op)
+    kind = torch.device(wanted).type
+    if kind not in ("cpu", "cuda"):
+        raise WorkbenchError(f"profile(device={wanted!r}): it is 'cpu' or 'cuda'")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise WorkbenchError("profile(device='cuda'): there is no GPU here that torch can use")
+    return kind
+
+
+def native_names(op, device: str) -> frozenset[str]:
+    """The names in a trace behind which native code of the op runs."""
+    names: set[str] = set()
+    for (slot, where), version in op.slots.items():
+        if where == device and version.source is not None:
+            suffixes = ("", "_forward") if slot == "forward" else ("_backward",)
+            names |= {f"{op.qualname}{s}" for s in suffixes}
+    return frozenset(names)
+
+
+@contextmanager
+def fitting(case: Case) -> Iterator[None]:
+    """A case that does not fit into memory is a WorkbenchError that says so."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error)
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in said:
+            raise
+        first = said.strip().splitlines()[0] if said.strip() else "out of memory"
+        raise WorkbenchError(f"case {case.label!r} does not fit into memory: {first}. Profile a smaller case") from None
+
+
+# ---------------------------------------------------------------- the report
+
+
+def _report(op, case: Case, device: str, calls: Calls, found: list, alone: Mapping) -> Profile:
+    cost = profile_run.event_cost_us()
+    phases = tuple(
+        profile_figures.phase(
+            name, found, device, runs=_runs(op, name, device), event_cost_us=cost, alone=alone.get(name), work=work
+        )
+        for name, work in works(op, calls).items()
+        if any(name in c.marks for c in found)
+    )
+    one = profile_figures.median(found)
+    notes = [f"backward not profiled: {calls.why_not}"] if calls.why_not else []
+    if device == "cuda" and not any(p.launches for p in phases):
+        notes.append("no kernel was seen on the GPU: another tool (nsys, ncu) may hold its profiling interface")
+    if interpreted(op, device):
+        notes.append("Triton's interpreter runs this version: its times say nothing of the compiled kernel")
+    return Profile(
+        op=op.qualname,
+        case=case.label,
+        device=device,
+        device_name=profile_machine.name(device),
+        calls=len(found),
+        phases=phases,
+        kernels=profile_figures.kernels(found, device, profile_machine.arch(device)),
+        ops=profile_figures.ops(found),
+        timeline=profile_figures.timeline(one),
+        memory=profile_figures.memory(one, device),
+        notes=tuple(notes),
+        copy_gb_per_s=profile_machine.copy_gb_per_s(device),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _runs(op, phase: str, device: str) -> str:
+    version = op.runs(phase, device)
+    if version.number:
+        return f"v{version.number} {version.how}"
+    if phase == "forward":
+        return "reference"
+    return "@op.backward" if op.definition.backward is not None else "reference's vjp"
+
+
+def interpreted(op, device: str) -> bool:
+    """Does Triton's interpreter run any of it?"""
+    return any(getattr(v.kernel, "interpreted", False) for (_, where), v in op.slots.items() if where == device)
+
+
+def works(op, calls: Calls) -> dict[str, Work]:
+    """What each phase has to do at least."""
+    forward, backward = profile_machine.flops(op, calls)
+    return {"forward": Work(calls.forward_bytes, forward), "backward": Work(calls.backward_bytes, backward)}
+
+
+def _advice(op, report: Profile, calls: Calls) -> tuple[Advice, ...]:
+    """The sentences on each phase; what is true of the machine is said once."""
+    told = [a for p in report.phases for a in profile_advice.advice(_seen(op, report, p, calls))]
+    machine = [a for a in told if a.rule == "busy machine"]
+    return tuple(a for a in told if a not in machine[1:])
+
+
+def _seen(op, report: Profile, phase: Phase, calls: Calls) -> Seen:
+    kernels = tuple(k for k in report.kernels if k.phase == phase.name)
+    counters = tuple(c for c in report.counters if c.phase == phase.name)
+    small = any(x.is_floating_point() and x.element_size() <= 2 for x in tensors_in(calls.named))
+    return Seen(
+        phase,
+        kernels,
+        counters,
+        report.device,
+        report.copy_gb_per_s,
+        report.threads,
+        profile_machine.multiprocessors(report.device),
+        small,
+        profile_machine.tensor_cores(op, report.device, phase.name, kernels, counters),
+        interpreted(op, report.device),
+    )
