@@ -121,23 +121,24 @@ def _fitting(name: str, pixels: float) -> str:
 
 def _ruler(length: float, height: int) -> str:
     """Ticks at round times; more of them as one zooms in."""
-    drawn = []
-    seen: set[float] = set()
+    drawn, seen = [], set[float]()
     for zoom in ZOOMS[:3]:
         step = round_step(length / (7 * zoom))
-        for i in range(1, int(length / step) + 1):
-            at = round(i * step, 6)
-            if at in seen or at > 0.97 * length:
-                continue
-            seen.add(at)
-            x = _percent(at, length)
-            hidden = f' class="z{zoom}"'
-            drawn.append(
-                f'<g{hidden}><line x1="{x}" x2="{x}" y1="{RULER - 4}" y2="{height}" '
-                f'stroke="currentColor" opacity=".12"/>'
-                f'<text x="{x}" y="10" text-anchor="middle" class="t">{escape(said.time(at, MICRO))}</text></g>'
-            )
+        places = [round(i * step, 6) for i in range(1, int(0.97 * length / step) + 1)]
+        fresh = [at for at in places if at not in seen]
+        seen.update(fresh)
+        lines = "".join(f'<line x1="{x}" x2="{x}" y1="14" y2="{height}"/>' for x in _at(fresh, length) if zoom == 1)
+        names = "".join(
+            f'<text x="{x}" y="10">{escape(said.time(at, MICRO))}</text>' for at, x in zip(fresh, _at(fresh, length))
+        )
+        drawn.append(
+            f'<g class="z{zoom} t" text-anchor="middle"><g stroke="currentColor" opacity=".12">{lines}</g>{names}</g>'
+        )
     return "".join(drawn)
+
+
+def _at(places: Sequence[float], length: float) -> list[str]:
+    return [_percent(at, length) for at in places]
 
 
 def round_step(least: float) -> float:
