@@ -227,13 +227,20 @@ class _Running:
             status = "refused" if detail.endswith(")") and " is not met" in detail else "raises"
         elif status == "mismatch" and "shares memory with" in detail:
             status = "aliasing"
-        elif status == "agree" and any(r.unwritten) and e.wanted.compare is None and self.slot == "forward":
+        elif status == "agree" and e.wanted.compare is None and (count := self._never_written(r)):
             status = "unwritten"
-            count = next(n for n in r.unwritten if n)
             detail = (
                 f"{count} elements of an output are never written; where NaN is wanted, what was there passes for it"
             )
         return Finding(e.case, status, detail, outcome.share, outcome.mismatch)
+
+    def _never_written(self, r: Result) -> int:
+        """Elements of the first output that has such. What is only saved is judged by what backward makes of it."""
+        if self.slot == "backward":
+            return 0
+        returned = r.outputs[: len(self.op.schema.outputs)]
+        flat = sum(len(v) if isinstance(v, (list, tuple)) else 1 for v in returned)
+        return next((n for n in r.unwritten[:flat] if n), 0)
 
     def _again(self, e: Evidence) -> Evidence:
         """The evidence with a second opinion on how exact the reference is."""

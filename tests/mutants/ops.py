@@ -11,13 +11,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Correct:
-    """An op with the cells that fill it: `slots` maps "forward" and "backward" to C++, or to a function in Python."""
+    """An op with the cells that fill it: `slots` maps "forward" and "backward" to text, or to a function in Python."""
 
     reference: Callable
     cases: Callable
     slots: dict[str, object]
     options: dict[str, object] = field(default_factory=dict)  # of wb.op
     dtypes: tuple[torch.dtype, ...] = (torch.float32,)
+    cell: str = "cpp"  # what takes the text: wb.cpp, or wb.triton, in which a backward stands beside its forward
 
 
 def scale(x: Tensor, k: float = 2.0) -> Tensor:
@@ -239,6 +240,25 @@ void strided(const float* x, float* out, int64_t rows, int64_t cols, int64_t dow
 """
 
 
+def total(x: Tensor) -> Tensor:
+    return x.sum(-1)
+
+
+TOTAL = """\
+//! *_, cols = x.shape
+//! rows = prod(x.shape[:-1])
+//! out = empty(x.shape[:-1])
+template <typename T>
+void total(const T* x, T* out, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float sum = 0;
+    for (int64_t c = 0; c < cols; ++c) sum += float(x[r * cols + c]);
+    out[r] = T(sum);
+  }
+}
+"""
+
+
 def cube(x: Tensor, y: Tensor) -> Tensor:
     return x * x * x * y
 
@@ -269,5 +289,6 @@ OPS = {
         times, lambda t: [(t(3, 5), t(3, 5))], {"forward": TIMES, "backward": TIMES_BACKWARD}
     ),
     "strided": Correct(strided, lambda t: [t(4, 64)], {"forward": STRIDED}),
+    "total": Correct(total, lambda t: [t(4, 32)], {"forward": TOTAL}, dtypes=(torch.float32, torch.bfloat16)),
     "cube": Correct(cube, lambda t: [(t(4, 8), t(4, 8))], {"forward": cube_kernel, "backward": cube_backward}),
 }  # fmt: skip

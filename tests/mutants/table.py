@@ -14,7 +14,7 @@ LOOP = "for (int64_t i = 0; i < n; ++i)"
 
 @dataclass(frozen=True)
 class Mutant:
-    """`changes` are (old, new) in the C++ text of a slot; `instead` replaces a part of the op by a function in Python.
+    """`changes` are (old, new) in the text of a slot; `instead` replaces a part of the op by a function in Python.
 
     `check` and `about` name the failing row, `says` are words in its detail.
     """
@@ -236,6 +236,15 @@ MUTANTS = (
     ),
     m("mean over 64", "norm", "sizes", "elements differ", ("sum / cols", "sum / 64")),
     m("w is read one too far", "norm", "sizes", "differs|bounds", ("scale * w[c]", "scale * w[c + (cols > 100)]")),
+    m(
+        "the sum is kept in the dtype of the input",
+        "total",
+        "sizes",
+        "elements differ",
+        ("float sum = 0", "T sum = T(0)"),
+        ("sum += float(x[r * cols + c])", "sum = T(float(sum) + float(x[r * cols + c]))"),
+        about="long",
+    ),
     # ---- layouts
     m(
         "the same tensor twice is taken for nothing",

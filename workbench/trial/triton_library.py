@@ -93,9 +93,9 @@ def _inside(interpreted: bool) -> AbstractContextManager:
 
 def laying_out(plan: Plan, run: Callable[[Mapping[str, Any]], list], *, always: bool) -> Callable[[Mapping], list]:
     """The same, with outputs laid out as the reference would wherever an argument is not contiguous."""
-    if plan.slot == "backward":
-        return run
     schema = plan.schema
+    if plan.slot == "backward" or not schema.outputs:
+        return run
     name = f"{schema.namespace}__{schema.name}"
 
     def call(values: Mapping[str, Any]) -> list:

@@ -153,6 +153,7 @@ def test_the_plan_of_sizes():
     assert shapes(found, "empty") == [((0, 128), (128,)), ((4, 0), (0,)), ((0, 0), (0,))]
     assert shapes(found, "one") == [((1, 128), (128,)), ((4, 1), (1,)), ((1, 1), (1,))]
     assert ((3, 7), (7,)) in shapes(found, "odd")
+    assert shapes(found, "long") == [((1021, 5), (5,)), ((4, 1021), (1021,))]
     assert ((), ()) in shapes(found, "0-dim") and ((4, 128), ()) in shapes(found, "0-dim")
     assert shapes(found, "one dimension more") == [((2, 4, 128), (128,))]
     assert shapes(found, "one dimension less") == [((128,), (128,))]

@@ -24,6 +24,7 @@ ELEMENTS = 1 << 18  # of all tensors of one input
 INTERPRETED = 1 << 13  # where an interpreter runs them
 MANY = 1 << 16  # elements at which threads share the work
 SMALL = 5  # other sizes, while one is swept
+LONG = (1021, 509, 251)  # so many terms that sums show what they are kept in
 PRIMES = (3, 7, 5, 11, 13, 17)
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -44,6 +45,7 @@ def plan(
         for base in bases:
             first = base is bases[0]
             found += sizes(base, family, schema)
+            found += long(base, family, schema, most)
             found += layouts(base, family, schema)
             found += values(base, family, schema)
             found += around(base, family, schema, bounds if first else [b for b in bounds if b.is_block], most)
@@ -91,7 +93,7 @@ def around(
     base: Case, family: Sizes, schema: Schema, bounds: Sequence[Bound], most: int = ELEMENTS
 ) -> Iterator[Variant]:
     """Just under, at and just over each number, in one dimension after the other and in all of them."""
-    small = {c: min(SMALL, max(Variant("", "", base, family).size(c, schema), 1)) for c in range(len(family.classes))}
+    small = _small(base, family, schema)
     for bound in bounds:
         about = "around blocks" if bound.is_block else "around numbers in the code"
         n = bound.number
@@ -102,6 +104,19 @@ def around(
                 made = Variant("sizes", about, base, family, tuple({**small, **step}.items()))
                 if 0 < elements(made, schema) <= most:
                     yield made
+
+
+def long(base: Case, family: Sizes, schema: Schema, most: int = ELEMENTS) -> Iterator[Variant]:
+    """One dimension after the other far longer than the rest: rounding adds up, in each dtype in its own way."""
+    small = _small(base, family, schema)
+    for c in small:
+        tried = (Variant("sizes", "long", base, family, tuple({**small, c: n}.items())) for n in LONG)
+        yield from [v for v in tried if elements(v, schema) <= most][:1]
+
+
+def _small(base: Case, family: Sizes, schema: Schema) -> dict[int, int]:
+    """The sizes that the other classes have while one of them is swept."""
+    return {c: min(SMALL, max(Variant("", "", base, family).size(c, schema), 1)) for c in range(len(family.classes))}
 
 
 def elements(v: Variant, schema: Schema) -> int:
