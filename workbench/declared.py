@@ -42,6 +42,16 @@ class Declared(Live):
         return tuple(self._versions)
 
     @property
+    def tuned(self) -> Mapping[tuple, Mapping]:
+        """The configurations that were found best and run now: (slot, device, dtypes, shapes) -> names and values.
+
+        >>> matmul.tuned
+        {('forward', 'cpu', ('float32', 'float32'), ((1024, 1024), (1024, 1024))): {'MC': 96, 'KC': 256}}
+        """
+        frozen = {key: getattr(v.kernel, "frozen", {}) for key, v in self._slots.items()}
+        return MappingProxyType({(*key, *form): dict(c) for key, found in frozen.items() for form, c in found.items()})
+
+    @property
     def random(self) -> bool:
         """Was the reference seen to draw from torch's generator?"""
         return self.definition.is_random

@@ -222,4 +222,5 @@ struct Frame {
 }  // namespace wb
 
 #include "launcher_tensors.h"
+#include "launcher_choose.h"
 #include "launcher_run.h"

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,11 +80,33 @@ def compile(
     made = {k: c for k, c in done.items() if isinstance(c, Compiled)}
     for found in launches:
         keys = [key(f.kernel, f.given, exact=exact) for f in found]
-        lacking = [c for k in keys if isinstance(c := done.get(k), _NoRoom)]
+        lacking = [c for k in keys if isinstance(c := done.get(k), NoRoom)]
         if lacking and not any(k in made or k in known for k in keys):
             raise BuildError(lacking[0].message, diagnostics=lacking[0].diagnostics, log=lacking[0].log,
                              line=lacking[0].line, file=lacking[0].file)  # fmt: skip
     return made
+
+
+def each(
+    module: Any, found: Sequence[Form], target: Target
+) -> Iterator[tuple[int, Compiled | BuildError]]:
+    """These forms, compiled side by side: the place of each as it is done, with what came of it.
+
+    An interrupt, or nobody asking for the rest, ends what has not begun. Nothing may be launched here meanwhile.
+    """
+    triton_slips.check_arch(target)
+    launchers = _Launchers()
+    with LOCK, targeting(target), _hits() as hits, at_once(len(found)) as pool:
+
+        def run(form: Form) -> Compiled | BuildError:
+            try:
+                return _compile(module, form, target, hits, launchers)
+            except BuildError as error:
+                return error
+
+        futures = {pool.submit(run, form): i for i, form in enumerate(found)}
+        for done in as_completed(futures):
+            yield futures[done], done.result()
 
 
 @contextmanager
@@ -100,18 +122,18 @@ def at_once(count: int) -> Iterator[ThreadPoolExecutor]:
 
 def _first_that_fits(
     module: Any, group: Sequence[Form], *, target: Target, hits: Mapping[int, bool], launchers: _Launchers
-) -> Compiled | _NoRoom:
+) -> Compiled | NoRoom:
     lacking = None
     for form in group:
         try:
             return _compile(module, form, target, hits, launchers)
-        except _NoRoom as error:
+        except NoRoom as error:
             lacking = lacking or error
     assert lacking is not None, "a kernel has at least one configuration"
     return lacking
 
 
-class _NoRoom(BuildError):
+class NoRoom(BuildError):
     """More than the architecture has, or what else Triton's autotuner leaves out."""
 
 
@@ -173,14 +195,14 @@ def _compile(module: Any, form: Form, target: Target, hits: Mapping[int, bool], 
     except Exception as error:
         found = said(error, module, kernel)
         if form.label and type(error).__name__ in UNFIT:
-            raise _NoRoom(found.message, diagnostics=found.diagnostics, log=found.log, line=found.line,
+            raise NoRoom(found.message, diagnostics=found.diagnostics, log=found.log, line=found.line,
                           file=found.file) from error  # fmt: skip
         raise found from error
     most, shared = SHARED_BYTES.get(target.number, 0), int(made.metadata.shared)
     if most and shared > most:
         takes = f"{kernel.__name__} takes {shared / 1024:.4g} KB of shared memory"
         text = f"{takes}, a block of {target.arch} has {most >> 10} KB: smaller blocks, or fewer num_stages"
-        raise _at(_NoRoom, text, kernel, kernel.starting_line_number)
+        raise _at(NoRoom, text, kernel, kernel.starting_line_number)
     launchers.build(made)
     resources = _resources(kernel.__name__, made, shared)
     return Compiled(
@@ -275,4 +297,4 @@ def _resources(name: str, made: Any, shared: int) -> Resources:
     return Resources(name, found.get("REG", 0), stack, stack, stack, shared, found.get("CONSTANT", 0))
 
 
-__all__ = ["Compiled", "compile", "targeting"]
+__all__ = ["Compiled", "NoRoom", "compile", "each", "targeting"]

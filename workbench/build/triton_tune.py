@@ -12,9 +12,11 @@ from functools import partial
 from typing import Any
 
 # What Triton's autotuner takes for a configuration that this device cannot run: it goes on to the others.
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 UNFIT = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
 
-turn: int | None = None  # of the step of a trial that runs now: the place of its configuration, None for any
+# Of the step of a trial that runs now: the place of its configuration, those of kernels by name, None for any.
+turn: int | Mapping[str, Mapping[str, Any]] | None = None
 told: Callable[[str], object] = str  # hears of each configuration that a trial runs
 compiling: Callable[[bool], object] = bool  # hears when Triton begins to compile for a launch, and when that runs
 
@@ -43,6 +45,31 @@ def configurations(tuner: Any, given: Mapping[str, Any], *, interpreted: bool = 
     return list({repr(sorted(c.kwargs.items())): c for c in reversed(found)}.values())[::-1] if interpreted else found
 
 
+def of(tuner: Any, given: Mapping[str, Any]) -> Any:
+    """The configuration with these values: the autotuner's own, which may have a hook, or else a new one."""
+    from triton import Config
+
+    for config in tuner.configs:
+        if config.all_kwargs() == dict(given):
+            return config
+    options = {n: v for n, v in given.items() if n in OPTIONS}
+    return Config({n: v for n, v in given.items() if n not in OPTIONS}, **options)
+
+
+def name(kernel: Any) -> str:
+    """The name of the function inside autotuners and heuristics."""
+    while not hasattr(kernel, "__name__"):
+        kernel = kernel.fn
+    return str(kernel.__name__)
+
+
+def cache_key(tuner: Any, given: Mapping[str, Any]) -> tuple:
+    """Under what the autotuner remembers the winner for these arguments, by name."""
+    known = {n: v for n, v in given.items() if n in tuner.arg_names}
+    found = [known[n] for n in tuner.keys if n in known]
+    return (*found, *(str(v.dtype) for v in known.values() if hasattr(v, "dtype")))
+
+
 def place(count: int, given: Mapping[str, Any], turn: int | None) -> int:
     """Which of `count` configurations a launch takes: that whose turn it is, or one that follows from the arguments.
 
@@ -65,9 +92,7 @@ def label(kernel: Any, config: Any) -> str:
     parts = [f"{n}={v}" for n, v in config.kwargs.items()]
     parts += [f"{n}={getattr(config, n)}" for n in ("num_warps", "num_stages") if getattr(config, n, None)]
     parts += [f"num_ctas={config.num_ctas}"] if (getattr(config, "num_ctas", 1) or 1) > 1 else []
-    while not hasattr(kernel, "__name__"):
-        kernel = kernel.fn
-    return f"{kernel.__name__} with {', '.join(parts)}"
+    return f"{name(kernel)} with {', '.join(parts)}"
 
 
 def hear_compiler() -> None:
@@ -118,8 +143,12 @@ def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
 def _run_in_turn(interpreted: bool, tuner: Any, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
     known = {n: v for n, v in given.items() if n in tuner.arg_names}  # no grid, and what else launches bring
-    found = configurations(tuner, given, interpreted=interpreted)
-    at = place(len(found), known, turn)
+    if isinstance(turn, Mapping):
+        asked = turn.get(name(tuner))
+        found = [of(tuner, asked)] if asked else configurations(tuner, given, interpreted=interpreted)
+    else:
+        found = configurations(tuner, given, interpreted=interpreted)
+    at = 0 if isinstance(turn, Mapping) else place(len(found), known, turn)
     for i in range(len(found)):
         config = found[(at + i) % len(found)]
         if len(found) > 1:
@@ -127,7 +156,7 @@ def _run_in_turn(interpreted: bool, tuner: Any, *args: Any, **kwargs: Any) -> An
         try:
             return _run(tuner, config, args, kwargs)
         except Exception as error:
-            if type(error).__name__ not in UNFIT or len(found) == 1:
+            if type(error).__name__ not in UNFIT or (len(found) == 1 and not isinstance(turn, Mapping)):
                 raise
             compiling(False)
             if turn is not None:

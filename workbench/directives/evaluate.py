@@ -30,12 +30,14 @@ def fake(declaration: Declaration, arguments: Mapping[str, object], tuned: Mappi
     return {name: values[name] for name in (*declaration.outputs, *declaration.saved, *declaration.gradients)}
 
 
-def values(declaration: Declaration, arguments: Mapping[str, object]) -> _Values:
-    """The named values of a declaration for these arguments and the default of each tuned name: `.value(expression)`.
+def values(
+    declaration: Declaration, arguments: Mapping[str, object], tuned: Mapping[str, int | float] | None = None
+) -> _Values:
+    """The named values of a declaration for these arguments, `tuned` or the first of each: `.value(expression)`.
 
     What is not known raises SchemaError, or TypeError where it meets None.
     """
-    return _Values(declaration, arguments, {})
+    return _Values(declaration, arguments, tuned or {})
 
 
 _BINARY = {

@@ -188,7 +188,7 @@ class Declaration:
         return {s.name: s for s in self.statements if isinstance(s, Tune)}
 
     def flags_for(self, tuned: Mapping[str, int | float]) -> tuple[str, ...]:
-        """The flags with tuned values in them: the `{REGS}` of `-maxrregcount={REGS}`, its first where none is given."""
+        """The flags with tuned values in them: the `{REGS}` of `-maxrregcount={REGS}`, or its first."""
         values = {name: tuned.get(name, t.values[0]) for name, t in self.tunes.items()}
         put = lambda found: str(values.get(found[1], found[0]))  # noqa: E731
         return tuple(re.sub(r"\{(\w+)\}", put, word) for word in self.flags)

@@ -40,6 +40,7 @@ class Kernel(ABC):
     ) -> None:
         self.source, self.schema, self.slot, self.device = source, schema, slot, device
         self.declaration = declaration
+        self.frozen: dict[tuple, Mapping[str, object]] = {}  # (dtypes, shapes) -> the best configuration
         folders = [source.path] if source.path else []
         self.headers = includes.digests(source.text, folders, flags.folders(declaration.flags))  # as they are now
 

@@ -46,9 +46,9 @@ class Forms:
         seen = [
             replace(s, every=i in every)
             for i, values in enumerate(met)
-            for s in self._seen(values, interpreted=interpreted)
+            for s in self.seen(values, interpreted=interpreted)
         ]
-        sized = [triton_call.size(values) > 0 for values in met for _ in self._seen(values, interpreted=interpreted)]
+        sized = [triton_call.size(values) > 0 for values in met for _ in self.seen(values, interpreted=interpreted)]
         found = [s.empty for s, some in zip(seen, sized, strict=True) if some and s.empty is not None]
         self.warnings = tuple(dict.fromkeys((*self.warnings, *found)))
         self.compiled |= triton_compile.compile(module, seen, gpu.target(), self.compiled, exact=not interpreted)
@@ -63,11 +63,11 @@ class Forms:
             size = triton_call.size(values)
             if size and (dtypes not in smallest or size < smallest[dtypes][0]):
                 smallest[dtypes] = size, i
-        seen = {i: self._seen(cases[i], interpreted=interpreted) for _, i in smallest.values()}
+        seen = {i: self.seen(cases[i], interpreted=interpreted) for _, i in smallest.values()}
         found = {i: triton_launches.choices(launches, interpreted=interpreted) for i, launches in seen.items()}
         return {i: count for i, count in found.items() if count > 1}
 
-    def _seen(self, values: Mapping[str, Any], *, interpreted: bool) -> list[Any]:
+    def seen(self, values: Mapping[str, Any], *, interpreted: bool) -> list[Any]:
         """What it launches for such arguments; nothing where that is known only when it runs."""
         known = _metadata(values)
         if known not in self._launches:

@@ -84,8 +84,9 @@ class Launch:
     instances: tuple[Any, ...]
     layout: bool = False
     handles: int = 0
-    tuned: Mapping[str, int | float] = field(default_factory=dict)  # values of tuned names other than the first
-    choices: tuple[Any, ...] = ()  # `native.Choice`s
+    # Values of tuned names other than the first, and `native.Choice`s.
+    tuned: Mapping[str, int | float] = field(default_factory=dict, kw_only=True)
+    choices: tuple[Any, ...] = field(default=(), kw_only=True)
 
     @property
     def allocates(self) -> bool:

@@ -1,0 +1,85 @@
+"""What a tuning has to say, in the words that text and html share."""
+
+from __future__ import annotations
+
+from ..tuning import Tuning, TuningRow, spelled
+from . import words
+
+WORD = {
+    "build": "does not compile", "resources": "does not fit", "mismatch": "differs", "crash": "crashes",
+    "hang": "hangs", "overrun": "writes too far", "mutation": "writes an input", "error": "raises",
+}  # fmt: skip
+
+
+def head(report: Tuning) -> list[str]:
+    """Of what, on what, how many, how long."""
+    cases = ", ".join(report.cases)
+    return [
+        f"{report.op} {report.slot} {report.device} v{report.version} tuned for {cases}",
+        counts(report), words.duration(report.seconds) if report.seconds else "", report.machine,
+    ]  # fmt: skip
+
+
+def counts(report: Tuning) -> str:
+    """`12 configurations: 9 timed, 2 pruned, 1 differs`; how many of them are remembered."""
+    told: dict[str, int] = {}
+    for row in report.rows:
+        word = WORD.get(row.status, row.status)
+        told[word] = told.get(word, 0) + 1
+    remembered = sum(r.remembered for r in report.rows)
+    known = f"; {'all' if remembered == len(report.rows) else remembered} known from before" if remembered else ""
+    parts = ", ".join(f"{n} {word}" for word, n in told.items())
+    return f"{words.count(len(report.rows), 'configuration')}: {parts}{known}"
+
+
+def verdict(report: Tuning, micro: str = "us") -> str:
+    """The best configuration, its time, and what it gains over the first."""
+    best = report.best
+    if best is None:
+        if report.rows and all(r.status == "not run" for r in report.rows if r.status not in ("pruned", "build")):
+            return f"nothing was timed: {next(r.reason for r in report.rows if r.status == 'not run')}"
+        return "no configuration was found: all of them failed, the reasons are below"
+    gain = report.speedup
+    said = ""
+    if best.is_default:
+        said = ", which is the first one"
+    elif gain:
+        said = f", {gain:.2f} x as fast as the first one"
+    return f"{spelled(best.config)}: {words.duration(best.time_us * 1e-6, 3, micro)}{said}"
+
+
+def ordered(report: Tuning, case: str) -> list[TuningRow]:
+    """The rows of a case, the winners first, then those that were timed, then those that were not."""
+    mine = [r for r in report.rows if r.case == case]
+    return sorted(mine, key=lambda r: (not r.ok, not r.final, r.time_us))
+
+
+def table(report: Tuning, case: str, micro: str = "us") -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: time, how many times the best, a column for each name, registers, shared memory, what failed."""
+    rows = ordered(report, case)
+    names = list(dict.fromkeys(n for r in rows for n in r.config))
+    kernels = any(r.kernel for r in rows)
+    heads = ["time", "of best", *(["kernel"] if kernels else []), *names, "regs", "spills", "shared", ""]
+    best = {r.kernel: r.time_us for (c, _), r in report.winners.items() if c == case}
+    made = []
+    for r in rows:
+        made.append([
+            words.duration(r.time_us * 1e-6, 3, micro) if r.ok else WORD.get(r.status, r.status),
+            f"{r.time_us / best[r.kernel]:.2f} x" if r.ok else "",
+            *([r.kernel] if kernels else []),
+            *(str(r.config.get(n, "")) for n in names),
+            str(r.registers or ""), f"{r.spills} B" if r.spills else "",
+            f"{r.shared / 1024:.3g} KB" if r.shared else "",
+            "" if r.ok else r.reason,
+        ])  # fmt: skip
+    return heads, made
+
+
+def notes(report: Tuning) -> list[str]:
+    """What ended it early, what could not be kept, and what is to be known."""
+    found = list(report.notes)
+    if report.stopped:
+        left = sum(r.status == "not reached" for r in report.rows)
+        rest = f"; {words.count(left, 'configuration')} not reached, the next call goes on with them" if left else ""
+        found.insert(0, f"{report.stopped}{rest}")
+    return found

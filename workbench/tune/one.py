@@ -1,0 +1,232 @@
+"""The tuning of one case: what is known is looked up, the rest built, tried in the worker, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ..measure.clock import Call, Clock
+from ..tuning import NOT_REACHED, NOT_RUN, PRUNED, TIMED, TuningRow
+from . import elsewhere
+from .search import Found, search
+from .space import Candidate, Space
+from .task import Task
+
+if TYPE_CHECKING:
+    from .run import Run
+
+BATCH = 16  # configurations of one job of the trial
+BUILD_SHARE = 0.8  # of the budget; timing gets the rest, whatever was built
+FINALISTS = 4  # of those that were measured elsewhere, for a look here
+KEPT = {"build", "resources", "mismatch", "crash", "hang", "overrun", "mutation", "error", PRUNED, TIMED}
+
+
+class One:
+    """The tuning of one case."""
+
+    def __init__(self, run: Run, task: Task) -> None:
+        self.job, self.task, self.space = run, task, task.space
+        self.number = {id(c): i for i, c in enumerate(task.space.candidates)}
+        self.began = run.now()
+
+    def put(self, one: Candidate, status: str, **known: Any) -> None:
+        """The row of a candidate as it is known now."""
+        taken = self.space.resources(one) if status not in (NOT_REACHED, PRUNED) or "registers" in known else ()
+        former = self.job.rows.get((self.task.label, one))
+        kernels = [c for c in self.space.candidates if c.kernel == one.kernel]
+        made = TuningRow(
+            one.config, status, case=self.task.label, kernel=one.kernel, is_default=one is kernels[0],
+            registers=max((r.registers for r in taken), default=former.registers if former else 0),
+            shared=max((r.shared for r in taken), default=former.shared if former else 0),
+            spills=max((r.spills for r in taken), default=former.spills if former else 0),
+        )  # fmt: skip
+        self.job.rows[self.task.label, one] = replace(made, **{k: v for k, v in known.items() if k != "of"})
+
+    def left(self, share: float = 1.0) -> float:
+        """Seconds until that share of the case's time is spent."""
+        return self.began + (self.job.until - self.began) * share - self.job.now()
+
+    def run(self) -> None:
+        self.job.notes += self.space.notes
+        known, said = self.task.shelf.read()
+        self.job.notes += [said] if said else []
+        for one in self.space.candidates:
+            self.put(one, NOT_REACHED, reason="the budget ended before it")
+        todo = [c for c in self.space.candidates if not self._recall(c, known)]
+        try:
+            ready = self._ready(todo)
+            if self.job.executor is not None and self.task.ship is not None:
+                ready = self._elsewhere(ready)
+            self._here(ready)
+        finally:
+            self._keep(todo)
+
+    def _recall(self, one: Candidate, known: Mapping[str, Mapping[str, Any]]) -> bool:
+        row = known.get(one.name)
+        if row is None:
+            return False
+        fields = {k: v for k, v in row.items() if k in TuningRow.__dataclass_fields__}
+        try:
+            self.put(one, **{**fields, "remembered": True})
+        except TypeError:
+            return False
+        return True
+
+    def _ready(self, todo: Sequence[Candidate]) -> list[Candidate]:
+        """Without those that need not be built."""
+        ready = []
+        for one in todo:
+            reason = self.space.ruled_out(one)
+            if reason:
+                self.put(one, PRUNED, reason=reason)
+            else:
+                ready.append(one)
+        return ready
+
+    def _keep(self, todo: Sequence[Candidate]) -> None:
+        rows = {c: r for c in self.space.candidates if (r := self.job.rows[self.task.label, c]).status in KEPT}
+        new = {c: r for c, r in rows.items() if c in todo or not r.remembered}
+        kept = ("status", "time_us", "reason", "registers", "shared", "spills", "final", "place")
+        plain = {c.name: {k: getattr(r, k) for k in kept} for c, r in new.items()}
+        said = self.task.shelf.add(plain, f"{self.job.report.op} {self.job.report.slot}, {self.task.label}")
+        self.job.notes += [said] if said else []
+
+    # ------------------------------------------------------------ elsewhere
+
+    def _elsewhere(self, ready: Sequence[Candidate]) -> list[Candidate]:
+        """Have them measured by the executor; those that are worth a look here too, and those that were lost."""
+        assert self.job.executor is not None
+        assert self.task.ship is not None
+        lost: list[Candidate] = []
+        for done, (some, answer) in enumerate(
+            elsewhere.spread(self.job.executor, self.task.ship, ready, left_s=self.left, notes=self.job.notes)
+        ):
+            self.job.step(self.task, "elsewhere", done, len(ready))
+            rows: list[Any] = answer or [None] * len(some)
+            for one, row in zip(some, rows, strict=True):
+                if row is None:
+                    lost.append(one)
+                    self.put(one, "lost", reason="the worker that had it is gone")
+                    continue
+                self.job.trials.add((self.task.label, self.number[id(one)]))
+                self.put(one, **row)
+        timed = [c for c in ready if self.job.rows[self.task.label, c].ok]
+        timed.sort(key=lambda c: self.job.rows[self.task.label, c].time_us)
+        if self.task.unrunnable:
+            return []
+        return [*timed[:FINALISTS], *lost]
+
+    # ------------------------------------------------------------ here
+
+    def _here(self, ready: Sequence[Candidate]) -> None:
+        built = self._built(ready)
+        if self.task.unrunnable or not built:
+            return
+        call = self.task.call()
+        clock, warmed = self.task.clock(), set()
+
+        def time_one(one: Candidate, budget_s: float) -> float | None:
+            try:
+                self.space.enter(one)
+                turn = Call(one.name, call)
+                if one not in warmed:
+                    clock.warm(turn)
+                    warmed.add(one)
+                return _seconds(clock, turn, budget_s, self.job.now)
+            except Exception as error:  # a kernel that passed its trial and raises now; the others go on
+                self.put(one, "error", reason=_brief(error))
+                return None
+
+        try:
+            for kernel in dict.fromkeys(c.kernel for c in built):
+                mine = [c for c in built if c.kernel == kernel]
+                self._timed([*self._champion(kernel, mine), *mine], time_one)
+        finally:
+            self.space.leave()
+
+    def _champion(self, kernel: str, mine: Sequence[Candidate]) -> list[Candidate]:
+        """The remembered best is timed beside new ones: their times are of another day."""
+        known = [c for c in self.space.candidates if c.kernel == kernel and c not in mine]
+        rows = [(r, c) for c in known if (r := self.job.rows[self.task.label, c]).ok]
+        return [min(rows, key=lambda rc: (not rc[0].final, rc[0].time_us))[1]] if rows else []
+
+    def _timed(self, mine: Sequence[Candidate], time_one: Callable[[Candidate, float], float | None]) -> None:
+        found: Found[Candidate] = Found()
+
+        def told(one: Candidate, seconds: float) -> None:
+            self.put(one, TIMED, time_us=seconds * 1e6)
+            self.job.step(self.task, "timing", len(found.seconds), len(mine))
+
+        try:
+            search(mine, time_one, left_s=self.left, told=told, found=found)
+        finally:
+            for one, seconds in found.seconds.items():
+                if self.job.rows[self.task.label, one].status == TIMED:
+                    self.put(one, TIMED, time_us=seconds * 1e6, final=one in found.finalists)
+            if found.finalists:  # the former ones were not timed now
+                for (label, one), row in list(self.job.rows.items()):
+                    same = label == self.task.label and one.kernel == mine[0].kernel
+                    if same and row.final and one not in found.seconds:
+                        self.job.rows[label, one] = replace(row, final=False, remembered=False)
+        if not found.complete and self.left() <= 0:
+            self.job.stopped = self.job.stopped or f"the budget of {self.job.budget_s:g} s ended"
+
+    def _built(self, ready: Sequence[Candidate]) -> list[Candidate]:
+        """Those that compile, and agree with the reference where they can run."""
+        good: list[Candidate] = []
+        waiting: list[Candidate] = []
+        first, rest = ready[:1], ready[1:]  # so that the shortest budget has something
+        done = 0
+        for some in (first, rest):
+            if not some or (good and self.left(BUILD_SHARE) <= 0):
+                continue
+            for one, failed in self.space.build(some):
+                done += 1
+                self.job.trials.add((self.task.label, self.number[id(one)]))
+                self.job.step(self.task, "building", done, len(ready))
+                if failed is not None:
+                    self.put(one, failed.status, reason=failed.reason, registers=_registers(self.space, one))
+                elif self.task.unrunnable:
+                    self.put(one, NOT_RUN, reason=self.task.unrunnable)
+                else:
+                    waiting.append(one)
+                if len(waiting) >= BATCH:
+                    good += self._tried(waiting)
+                    waiting = []
+                if good and self.left(BUILD_SHARE) <= 0:
+                    self.job.stopped = f"the budget of {self.job.budget_s:g} s ended"
+                    break
+            good += self._tried(waiting)
+            waiting = []
+        return good
+
+    def _tried(self, some: Sequence[Candidate]) -> list[Candidate]:
+        if not some:
+            return []
+        good = []
+        for one, (status, reason) in zip(some, self.task.check(some), strict=True):
+            if status == "agree":
+                good.append(one)
+            else:
+                self.put(one, status, reason=reason)
+        return good
+
+
+def _seconds(clock: Clock, call: Call, budget_s: float, now: Callable[[], float]) -> float:
+    """The median of as many samples as fit, at least one."""
+    started = now()
+    taken: list[float] = []
+    while not taken or now() - started < budget_s:
+        rounds = clock.rounds([call])
+        taken += [r[0] for r in clock.sample([call], [[0]] * rounds)]
+    return float(median(taken))
+
+
+def _registers(space: Space, one: Candidate) -> int:
+    return max((r.registers for r in space.resources(one)), default=0)
+
+
+def _brief(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

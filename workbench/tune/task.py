@@ -1,0 +1,45 @@
+"""What a tuning is given: for each case the space, where results are kept, and how to try and to time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..check.full.finding import Progress
+from ..measure.clock import Clock
+from .elsewhere import Shipment
+from .space import Candidate, Space
+
+
+class Kept(Protocol):
+    """Where results are looked up and kept, see `shelf.Shelf`."""
+
+    def read(self) -> tuple[dict[str, dict[str, Any]], str]: ...
+    def add(self, rows: Mapping[str, Mapping[str, Any]], about: str = "") -> str: ...
+
+
+Tried = Sequence[tuple[str, str]]  # status ("agree" or what went wrong) and a sentence, for each candidate
+
+
+@dataclass(frozen=True)
+class Task:
+    """One case to tune for.
+
+    `check(candidates)` tries these in the worker; `call()` makes the inputs and gives what calls the op once with
+    them; `shelf` is where results are kept; `unrunnable` says why nothing can run here; `ship(candidates)` is a task
+    for another machine.
+    """
+
+    label: str
+    space: Space
+    shelf: Kept
+    check: Callable[[Sequence[Candidate]], Tried]
+    call: Callable[[], Callable[[], object]]
+    clock: Callable[[], Clock]
+    unrunnable: str = ""
+    ship: Callable[[Sequence[Candidate]], Shipment] | None = None
+
+
+class Tell(Protocol):
+    def __call__(self, told: Progress) -> object: ...

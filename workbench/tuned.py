@@ -1,0 +1,151 @@
+"""`op.tune`: which version and which cases it is about, and what is said where there is nothing to tune."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+import torch
+
+from . import shipped
+from .case import Case
+from .configured import Tried, form_of
+from .errors import SchemaError
+from .tiers import Kernel
+from .tiers.raw import RawKernel
+from .tune import identity
+from .tune.run import Run
+from .tune.shelf import Shelf
+from .tune.task import Task, Tell
+from .tuning import Tuning
+from .version import Version
+
+BUDGET_S = 60.0
+
+
+def tune(
+    op,
+    case: str | Case | Sequence[str | Case] | None = None,
+    *,
+    slot: str = "forward",
+    device: str | None = None,
+    budget: float | None = BUDGET_S,
+    configs: object = (),
+    executor: Executor | None = None,
+    tell: Tell = lambda told: None,
+) -> Tuning:
+    """See `Op.tune`."""
+    budget_s = _budget(op, budget)
+    version = _version(op, slot, device)
+    kernel: Kernel = version.kernel
+    if configs and isinstance(kernel, RawKernel):
+        names = ", ".join(kernel.declaration.tunes) or "BLOCK"
+        raise SchemaError(
+            f"configs= widens the space of a Triton cell; v{version.number} of {op.name} is {version.how}: "
+            f"write the values into the cell, '//! tune {names.partition(',')[0]} = ...'"
+        )
+    tasks = [_task(op, version, c, configs) for c in _cases(op, case)]
+    if not tasks[0].space.candidates or (len(tasks[0].space.candidates) == 1 and not configs):
+        raise SchemaError(_nothing(op, version))
+    report = Tuning(
+        op.qualname, version.slot, version.device, version.number, version.language, tuple(t.label for t in tasks), (),
+        machine=identity.machine(version.device),
+    )  # fmt: skip
+    if version.device == "cuda" and not kernel.unrunnable:
+        torch.cuda.init()
+    return Run(report, tasks, budget_s, executor, tell)()
+
+
+# ---------------------------------------------------------------- what it is about
+
+
+def _budget(op, budget: object) -> float:
+    if budget is None:
+        return math.inf
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget > 0:
+        raise SchemaError(f"{op.name}.tune: budget is in seconds and more than 0, got {budget!r}; None for no limit")
+    return float(budget)
+
+
+def _version(op, slot: str, device: str | None) -> Version:
+    """The version to tune: of the GPU's slot before the CPU's, where there is something to tune."""
+    if slot not in ("forward", "backward"):
+        raise SchemaError(f"{op.name}.tune: slot is 'forward' or 'backward', got {slot!r}")
+    if device not in (None, "cpu", "cuda"):
+        raise SchemaError(f"{op.name}.tune: device is 'cpu' or 'cuda', got {device!r}")
+    filled = [op.slots[slot, d] for d in ((device,) if device else ("cuda", "cpu")) if (slot, d) in op.slots]
+    if not filled:
+        where = f" on {device}" if device else ""
+        raise SchemaError(
+            f"{op.name}.tune: the {slot}{where} runs {op.still(slot, device or 'cpu')}, and that has nothing to tune; "
+            "write a cell with a line such as '//! tune BLOCK = 128, 256', or a Triton cell with triton.autotune"
+        )
+    able = [v for v in filled if _tunable(v.kernel)]
+    runs = [v for v in able if not v.kernel.unrunnable]
+    if not able:
+        raise SchemaError(_nothing(op, filled[0]))
+    return (runs or able)[0]
+
+
+def _tunable(kernel: Any) -> bool:
+    if isinstance(kernel, RawKernel):
+        return bool(kernel.declaration.tunes)
+    return isinstance(kernel, Kernel) and kernel.tier == "triton" and kernel.device == "cuda"
+
+
+def _nothing(op, version: Version) -> str:
+    kernel = version.kernel
+    said = f"{op.name}.tune: v{version.number} ({version.how}) has nothing to tune"
+    if not isinstance(kernel, Kernel):
+        return f"{said} until it was tried: call the op once, or give it cases"
+    if kernel.tier == "triton":
+        if kernel.device == "cpu":
+            return f"{said}: it runs in Triton's interpreter"
+        return f"{said}: put @triton.autotune(configs=[...], key=[...]) above a kernel, or pass configs="
+    if isinstance(kernel, RawKernel):
+        return f"{said}: write a line such as '//! tune BLOCK = 128, 256, 512' into its cell"
+    return f"{said}: `tune` lines are for raw cells"
+
+
+def _cases(op, wanted: str | Case | Sequence[str | Case] | None) -> list[Case]:
+    """Those named; without names the bench cases, or else the largest one."""
+    everything = op.case_list(bench=True)
+    if wanted is None:
+        if not everything:
+            raise SchemaError(f"{op.name}.tune: there are no cases to tune for; add some with @{op.name}.cases")
+        bench = [c for c in everything if c.bench]
+        return bench or [max(everything, key=lambda c: _numel(form_of(op, c)))]
+    found: list[Case] = []
+    for one in [wanted] if isinstance(wanted, (str, Case)) else list(wanted):
+        if isinstance(one, Case):
+            found.append(one)
+            continue
+        mine = [c for c in everything if one in (c.name, c.label)]
+        if not mine:
+            near = difflib.get_close_matches(str(one), [c.name for c in everything], 1)
+            names = ", ".join(dict.fromkeys(c.name for c in everything)) or "none"
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise SchemaError(f"{op.name}.tune: there is no case {one!r}; {hint}its cases are {names}")
+        found += mine
+    if not found:
+        raise SchemaError(f"{op.name}.tune: no case was named; without any the bench cases are tuned")
+    return found
+
+
+def _numel(found: object) -> int:
+    if isinstance(found, tuple) and len(found) == 3 and isinstance(found[0], str) and isinstance(found[1], tuple):
+        return math.prod(found[1])
+    return sum(map(_numel, found)) if isinstance(found, tuple) else 0
+
+
+def _task(op, version: Version, case: Case, configs: object) -> Task:
+    one = Tried(op, version, case)
+    space = one.space(configs)
+    shelf = Shelf(identity.key(version.kernel, form_of(op, case)))
+    return Task(
+        case.label, space, shelf, lambda some: one.check(space, some), one.call, one.clock, version.kernel.unrunnable,
+        lambda some: shipped.shipment(one, some),
+    )  # fmt: skip
