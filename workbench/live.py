@@ -18,6 +18,7 @@ from .profiling import Profile
 from .reference import Definition, flat
 from .report import Check, Line
 from .schema import Schema
+from .tuning import Tuning
 from .version import Version
 
 LEARNT_AT_MOST = 8  # calls that an op without cases remembers the shapes of
@@ -46,10 +47,12 @@ class Live:
         self.rough_inputs: dict[str, tuple] = {}  # by device
         self.last_check: Check | None = None
         self.last_profile: Profile | None = None
+        self.last_tuning: Tuning | None = None
         self.last_line: Line | None = None
         self.notes: tuple[str, ...] = ()
         self.seen: dict[str, object] = {}  # what its card was last made of, and where that card is open
         self.opened = ""
+        self.timed: dict = {}  # what benches said of versions, by (slot, number)
         self._register()
 
     @property
@@ -155,7 +158,7 @@ class Live:
     def _forget_evidence(self) -> None:
         self.evidence.clear()
         self.rough_inputs.clear()
-        self.last_check = self.last_profile = None
+        self.last_check = self.last_profile = self.last_tuning = None
 
     def _judge_again(self) -> None:
         """The reference or the cases changed: kernels that now differ are taken out, and named."""
