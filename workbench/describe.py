@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, replace
+
 from . import cost, verdict
 from .card import Card, HistoryRow, SlotRow
+from .measurement import Bench, headline, label
 from .report import Trial
+from .show import words
 from .tiers import Kernel
 from .version import Version
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a bench said of one version: `ratio` is the time of version `against` over this one's."""
+
+    time_us: float
+    case: str
+    verdict: str = ""
+    ratio: float = 0.0
+    against: int = 0
 
 
 def card(op) -> Card:
@@ -31,8 +47,8 @@ def card(op) -> Card:
     )
 
 
-def notice(op) -> bool:
-    """Take note of what changed since the last look, so that the card opens there; did anything?
+def notice(op) -> None:
+    """Take note of what changed since the last look, so that the card opens there.
 
     Of several changes at once the one that failed is looked at first, then the one that took longest to make.
     """
@@ -44,8 +60,12 @@ def notice(op) -> bool:
         "Code": (len(op.versions), tuple(sorted((key, v.number) for key, v in op.slots.items())), op.notes),
     }
     changed = [tab for tab, what in now.items() if not (what is op.seen.get(tab) or _same(what, op.seen.get(tab)))]
+    if not changed:
+        return
     former, newest = op.seen.get("Code", (0,)), op.versions[-1]
     op.seen = now
+    if "Bench" in changed and now["Bench"] is not None:
+        op.timed.update(timed(now["Bench"]))
     told = [tab for tab in changed if now[tab] is not None]
     if "Check" in told and not op.last_check.ok:
         op.opened = "Check"
@@ -54,7 +74,30 @@ def notice(op) -> bool:
     elif told:
         restored = told[0] == "Code" and former[0] == len(op.versions)
         op.opened = "History" if restored else told[0]
-    return bool(changed)
+
+
+def timed(bench: Bench) -> dict[tuple[str, int], Timed]:
+    """What a bench says of versions, by (slot, number): their times on its longest case, and its word on the one that
+    ran against the newest former one among them.
+
+    >>> timed(rmsnorm.bench(against=[1]))["forward", 2]
+    Timed(time_us=9800.0, case='llama float32', verdict='FASTER', ratio=2.0, against=1)
+    """
+    found: dict[tuple[str, int], Timed] = {}
+    for slot in ("forward", "backward"):
+        groups = [g for g in bench.groups() if g[0].slot == slot and any(r.own and r.timed for r in g)]
+        if not groups:
+            continue
+        rows = max(groups, key=lambda g: max(r.time_us for r in g if r.own))
+        versions = {int(r.contestant[1:]): r for r in rows if r.timed and re.fullmatch(r"v\d+", r.contestant)}
+        mine = next((n for n, r in versions.items() if r.own), 0)
+        for n, r in versions.items():
+            found[slot, n] = Timed(r.time_us, _short(label(r)))
+        former = max((n for n in versions if 0 < n < mine), default=0)
+        if former:
+            r = versions[former]
+            found[slot, mine] = replace(found[slot, mine], verdict=r.verdict, ratio=r.ratio, against=former)
+    return found
 
 
 def _same(one: object, other: object) -> bool:
@@ -94,6 +137,7 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
     if not version.number:
         return SlotRow(slot, otherwise)
     unrun = verdict.unrun(version.kernel)
+    time_us, share, ceiling, case = _measured(op, version) or (version.rough_us, 0.0, "", version.rough_case)
     return SlotRow(
         slot,
         f"v{version.number}",
@@ -101,12 +145,29 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
         agrees=unrun or agreement(version.trial),
         unrun=bool(unrun),
         ok=version.trial is None or version.trial.ok,
-        time_us=version.rough_us,
-        case=version.rough_case,
-        rough=version.rough_us > 0,
+        time_us=time_us,
+        share=share,
+        ceiling=ceiling,
+        case=case,
+        rough=time_us > 0 and not _measured(op, version),
         resources=_resources(op, version),
         cost=cost.of(version.kernel),
     )
+
+
+def _measured(op, version: Version) -> tuple[float, float, str, str] | None:
+    """What the last bench says of a version, if it was what ran."""
+    bench = getattr(op, "last_bench", None)
+    if bench is None or bench.version != f"v{version.number}":
+        return None
+    found = headline(bench, version.slot, version.device)
+    return (*found[:3], _short(found[3])) if found else None
+
+
+def _short(case: str) -> str:
+    """`llama bf16`, of `llama bfloat16`."""
+    name, _, last = case.rpartition(" ")
+    return f"{name} {words.dtype(last)}".strip()
 
 
 def _resources(op, version: Version) -> str:
@@ -137,6 +198,7 @@ def _ledger(op) -> tuple[HistoryRow, ...]:
 def _entry(op, version: Version, before: str) -> HistoryRow:
     installed = op.slots.get((version.slot, version.device))
     now = installed is not None and installed.number == version.number
+    told = op.timed.get((version.slot, version.number)) or Timed(version.rough_us, version.rough_case)
     return HistoryRow(
         version.number,
         f"{version.slot} {version.device}".strip(),
@@ -147,9 +209,12 @@ def _entry(op, version: Version, before: str) -> HistoryRow:
         version.title,
         version.refused,
         resources=verdict.takes(version.kernel),
-        time_us=version.rough_us,
-        case=version.rough_case,
-        rough=version.rough_us > 0,
+        time_us=told.time_us,
+        case=told.case,
+        rough=told.time_us > 0 and (version.slot, version.number) not in op.timed,
+        verdict=told.verdict,
+        ratio=told.ratio,
+        against=told.against,
         text=version.source.text if version.source is not None else "",
         before=before,
     )

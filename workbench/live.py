@@ -14,6 +14,7 @@ import torch
 from . import register
 from .case import Case, learn
 from .entry import entry
+from .measurement import Bench
 from .profiling import Profile
 from .reference import Definition, flat
 from .report import Check, Line
@@ -46,6 +47,7 @@ class Live:
         self.evidence: dict = {}  # what each case should give, while reference and cases stay
         self.rough_inputs: dict[str, tuple] = {}  # by device
         self.last_check: Check | None = None
+        self.last_bench: Bench | None = None
         self.last_profile: Profile | None = None
         self.last_tuning: Tuning | None = None
         self.last_line: Line | None = None
@@ -158,7 +160,7 @@ class Live:
     def _forget_evidence(self) -> None:
         self.evidence.clear()
         self.rough_inputs.clear()
-        self.last_check = self.last_profile = self.last_tuning = None
+        self.last_check = self.last_bench = self.last_profile = self.last_tuning = None
 
     def _judge_again(self) -> None:
         """The reference or the cases changed: kernels that now differ are taken out, and named."""

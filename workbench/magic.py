@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
@@ -18,7 +19,7 @@ from .build import process
 from .build.triton_text import offering
 from .errors import SchemaError, WorkbenchError
 from .report import Line, Watched
-from .show import live, progress, waiting, words
+from .show import live, open_cards, progress, waiting, words
 from .source import Source
 
 shown: list[Line] = []  # the lines of the cell that runs
@@ -182,11 +183,11 @@ def _told(what: str) -> Iterator[None]:
             taken(waiting.Doing())
 
 
-def _place() -> Callable[[Watched | waiting.Doing | Line], None]:
+def _place() -> Callable[[object], None]:
     """A place below the cell that runs; what is shown in it takes the place of what was there."""
     handle = None
 
-    def show(report: Watched | waiting.Doing | Line) -> None:
+    def show(report: object) -> None:
         nonlocal handle
         if handle is None:
             handle = display(report, display_id=True)
@@ -210,6 +211,10 @@ def register(shell: InteractiveShell) -> None:
     if show_line not in cells.listeners:
         cells.listeners.append(show_line)
     progress.place = _place if live() else None
+    open_cards.publish = partial(display, raw=True)
+    progress.followers[:] = [open_cards.follow]
+    if _cell_ended not in shell.events.callbacks["post_run_cell"]:
+        shell.events.register("post_run_cell", _cell_ended)
 
 
 def unregister(shell: InteractiveShell) -> None:
@@ -218,6 +223,16 @@ def unregister(shell: InteractiveShell) -> None:
     if show_line in cells.listeners:
         cells.listeners.remove(show_line)
     progress.place = None
+    open_cards.publish = None
+    progress.followers.clear()
+    open_cards.forget()
+    if _cell_ended in shell.events.callbacks["post_run_cell"]:
+        shell.events.unregister("post_run_cell", _cell_ended)
+
+
+def _cell_ended(_: object) -> None:
+    """Cards on the page follow what the cell did."""
+    open_cards.refresh()
 
 
 __all__ = ["Workbench", "parse", "register", "show_line", "unregister"]

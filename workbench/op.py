@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .case import Case
     from .inspection import Comparison, Inspection
+    from .measurement import Bench
     from .profiling import Profile
     from .tuning import Tuning
 
@@ -101,6 +102,44 @@ class Op(Declared):
         from .inspect import inspect as look
 
         return look(self, version, dtype, slot, against=against)
+
+    def bench(
+        self,
+        against: object = None,
+        cases: object = None,
+        sweep: object = None,
+        *,
+        backward: bool | None = None,
+        device: str | None = None,
+        cold: bool = True,
+        budget_s: float | None = None,
+    ) -> Bench:
+        """Is it faster? The op against others, in turn, with a verdict that says when it cannot tell.
+
+        >>> rmsnorm.bench()                                     # its former version, torch.compile, the reference
+        >>> rmsnorm.bench(against=[3, lambda x, w, eps: F.rms_norm(x, w.shape, w, eps)], cases="llama")
+        >>> rmsnorm.bench(sweep={"x.shape[-1]": [256, 512, 1024], "dtype": [torch.float32, torch.bfloat16]})
+        >>> rmsnorm.bench(sweep=lambda t, cols=(256, 512): (t(8192, cols), t(cols))).rows[0].time_us
+
+        `against`: "reference", "torch.compile", "former", versions, callables, or a mapping that names them; one with
+        another result is told and not timed. Without `cases` those with `bench=True`, else the largest. Verdicts are
+        FASTER, SLOWER, SAME (within 2 % on a GPU, 4 % on a CPU) and UNCLEAR. Times are the device's on a GPU, its L2
+        cache emptied unless `cold=False`. `budget_s` is for all timing, 4 s a case without it; most need less.
+        `backward=True` times gradients, too, as is done where a backward was written. WorkbenchError for what makes no
+        sense: an empty sweep, no cases, a name that is nobody's.
+        """
+        from functools import partial
+
+        from .lending import Lent
+        from .measure.bench import bench as measure
+        from .show import progress
+
+        with progress.shown() as tell:
+            self.last_bench = measure(
+                self, against, cases, sweep, backward=backward, device=device, cold=cold, budget_s=budget_s,
+                lend=partial(Lent, self), tell=tell,
+            )  # fmt: skip
+        return self.last_bench
 
     def profile(
         self, case: str | Case | None = None, *, device: str | None = None, backward: bool = True, counters: bool = True

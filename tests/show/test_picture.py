@@ -7,7 +7,7 @@ import re
 
 from tests.show.samples import never_written
 from workbench.report import Check, Mismatch, Row
-from workbench.show import html, picture, progress, text
+from workbench.show import html, picture, text
 
 
 def blocks(**changes) -> Mismatch:
@@ -52,40 +52,3 @@ def test_a_failed_row_shows_it():
     assert "relative errors, from 0 up by powers of ten: 0: 200; 1e-7: 24; 1e0: 32" in said
     assert re.search(r"\[0, 56\]\s+0\.0000\s+1\.5000\s+<b>=1", said)
     assert check.to_dict()["rows"][0]["mismatch"]["total"] == 256
-
-
-def test_progress_is_one_line():
-    step = type("Step", (), {"op": "lab::rmsnorm", "at": "sizes", "done": 12, "of": 48, "seconds": 3.2})
-    assert progress.line(step) == "lab::rmsnorm [####            ] 12 of 48, 3.2 s: sizes"
-    step.at = "x" * 200
-    assert len(progress.line(step)) == 78
-
-
-def test_progress_is_written_over_and_gone_at_the_end():
-    import io
-
-    step = type("Step", (), {"op": "lab::f", "at": "sizes", "done": 1, "of": 2, "seconds": 1.0})
-    stream = io.StringIO()
-    with progress.shown(stream, live=True) as tell:
-        tell(step)
-        tell(step)  # too soon after the first
-    assert stream.getvalue().count("lab::f") == 1 and stream.getvalue().endswith("\r" + " " * 78 + "\r")
-    quiet = io.StringIO()
-    with progress.shown(quiet) as tell:
-        tell(step)
-    assert quiet.getvalue() == ""
-
-
-def test_progress_below_a_cell_leaves_nothing(monkeypatch):
-    step = type("Step", (), {"op": "lab::f", "at": "sizes <2>", "done": 1, "of": 2, "seconds": 1.0})
-    seen: list[str] = []
-    monkeypatch.setattr(progress, "place", lambda: lambda doing: seen.append(doing._repr_mimebundle_()["text/html"]))
-    with progress.shown() as tell:
-        tell(step)
-        tell(step)  # too soon after the first
-    assert len(seen) == 2
-    assert "lab::f: 1 of 2, 1 s: sizes &lt;2&gt;; an interrupt keeps what is there" in seen[0]
-    assert seen[1] == ""
-    with progress.shown():
-        pass
-    assert len(seen) == 2, "what tells nothing takes no place"

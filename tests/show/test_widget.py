@@ -1,4 +1,6 @@
 import builtins
+import dataclasses
+import re
 import subprocess
 import sys
 
@@ -83,28 +85,67 @@ def test_the_tabs_are_those_that_exist():
 
 def test_a_card_with_nothing_behind_it_has_no_tabs():
     box = widget.of(samples.card(check=None, history=(), code=()))
-    assert "Tab" not in everything(box) and len(box.children) == 1
+    assert "Tab" not in everything(box)
 
 
-def test_restore_offers_former_versions_newest_first_and_calls_back():
+def buttons(box):
+    return [b for b in everything(box).get("Button", ()) if b.description == "Restore"]
+
+
+def test_each_former_version_in_sight_has_a_button_that_restores_it():
     asked = []
     box = widget.of(samples.card(), restore=asked.append)
-    found = everything(box)
-    (choice,), (button,) = found["Dropdown"], found["Button"]
-    assert [value for _, value in choice.options] == [6, 1]
-    choice.value = 1
-    button.click()
-    assert asked == [1]
-    assert any("restored v1" in h.value for h in everything(box)["HTML"])
+    six, one = buttons(box)
+    assert [b.tooltip for b in (six, one)] == ["Make the op run v6 again", "Make the op run v1 again"]
+    one.click()
+    assert asked == [1] and not one.disabled
+    assert any("v1 runs again" in h.value for h in everything(box)["HTML"])
+
+
+def test_older_versions_are_restored_by_choice():
+    asked = []
+    box = widget.of(samples.large(), restore=asked.append)
+    (choice,) = everything(box)["Dropdown"]
+    former = [v for v in range(188, 0, -1) if v % 3]
+    assert [value for _, value in choice.options] == former
+    choice.value = 5
+    buttons(box)[-1].click()
+    assert asked == [5]
+    assert len(buttons(box)) == sum(v % 3 > 0 for v in range(189, 201)) + 1
+
+
+def test_rows_of_the_ledger_line_up():
+    box = widget.of(samples.card(), restore=print)
+    rows = [h.value for h in everything(box)["HTML"] if 'class="ledger"' in h.value]
+    assert len(rows) == 6 and len({re.search('--cols:([^"]*)', r)[1] for r in rows}) == 1
 
 
 def test_a_card_that_comes_back_replaces_the_old_one():
-    box = widget.of(samples.card(opened="History"), restore=lambda version: samples.card(name=f"lab::now_v{version}"))
-    before = everything(box)
-    before["Button"][0].click()
-    assert "lab::now_v6" in box.children[0].value
-    assert before["Tab"][0].comm is None  # closed, with all that was in it
-    assert before["Button"][0].comm is None
+    restored = samples.card(name="lab::now", history=samples.card().history[:1])
+    box = widget.of(samples.card(opened="History"), restore=lambda version: restored)
+    before = buttons(box)
+    before[0].click()
+    assert "lab::now" in box.children[0].value
+    assert before[1].comm is None  # closed, with all that was in it
+    assert len(buttons(box)) == 1
+
+
+def test_only_what_changed_is_sent_again():
+    living = widget.Living(samples.card(opened="Code"))
+    before, code = living.tabs.children, living.panes["Code"].value
+    living.panes["Code"].value = "untouched"
+    living.update(samples.card(check=dataclasses.replace(samples.check(), rows=()), opened="Check"))
+    assert living.tabs.children == before and living.panes["Code"].value == "untouched"
+    assert "nothing checked" in living.panes["Check"].value and living.tabs.selected_index == 0
+    living.update(samples.card(check=None, opened="Code", code=()))
+    assert living.tabs.titles == ("History",) and code
+
+
+def test_a_tab_that_was_opened_stays_open_where_nothing_changed():
+    living = widget.Living(samples.card(opened="Check"))
+    living.tabs.selected_index = 2
+    living.update(samples.card(opened="Check", notes=("another note",)))
+    assert living.tabs.selected_index == 2 and "another note" in living.head.value
 
 
 def test_an_error_of_restore_is_shown_and_the_button_works_again():
@@ -112,7 +153,7 @@ def test_an_error_of_restore_is_shown_and_the_button_works_again():
         raise RuntimeError("<no> such version")
 
     box = widget.of(samples.card(), restore=fail)
-    button = everything(box)["Button"][0]
+    button = buttons(box)[0]
     button.click()
     assert any("&lt;no&gt; such version" in h.value for h in everything(box)["HTML"])
     assert not button.disabled

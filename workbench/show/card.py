@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from html import escape
 
 from ..card import TABS, Card, SlotRow
@@ -32,18 +32,17 @@ def head(report: Card) -> str:
     return f"{named}{doc}{_slots(report.slots)}{captions(words.costs(report))}{notes}"
 
 
-def panes(report: Card) -> dict[str, str]:
-    """Title to html, for what there is to show."""
-    found = {
-        "Check": report.check,
-        "Bench": report.bench,
-        "Profile": report.profile,
-        "Tune": report.tuning,
+def panes(report: Card, wanted: Collection[str] = TABS) -> dict[str, str]:
+    """Title to html, for what there is to show of what is wanted."""
+    reports = {"Check": report.check, "Bench": report.bench, "Profile": report.profile, "Tune": report.tuning}
+    draw: dict[str, Callable[[], str]] = {
+        "Code": lambda: "".join(_code(*part) for part in report.code),
+        "History": lambda: history(report) if report.history else "",
     }
-    shown = {title: html.body(pane, heading=False) for title, pane in found.items() if pane is not None}
-    shown["Code"] = "".join(_code(*part) for part in report.code)
-    shown["History"] = history(report) if report.history else ""
-    return {title: shown[title] for title in TABS if shown.get(title)}
+    for title, pane in reports.items():
+        draw[title] = lambda pane=pane: html.body(pane, heading=False) if pane is not None else ""  # type: ignore[misc]
+    shown = {title: draw[title]() for title in TABS if title in wanted}
+    return {title: body for title, body in shown.items() if body}
 
 
 def _slots(slots: Sequence[SlotRow]) -> str:

@@ -30,16 +30,15 @@ def table(rows: Sequence[HistoryRow]) -> str:
     newest = sorted(rows, key=lambda h: -h.version)
     told = cells(newest[:MOST])
     used = used_columns(newest)
-    first = _table(told[:OPEN], used)
-    return first + older(told, len(newest), used)
+    return _table(told[:OPEN], used) + older(told[OPEN:], len(newest), used)
 
 
 def older(told: Sequence[Sequence[str]], count: int, used: Sequence[int]) -> str:
-    """The rows after the twelfth, folded."""
-    if len(told) <= OPEN:
+    """The rows after the twelfth, folded. `count` is that of all versions."""
+    if not told:
         return ""
     note = f'<p class="cap">and {count - MOST:,} before them</p>' if count > MOST else ""
-    return folded(words.count(count - OPEN, "older version"), _table(told[OPEN:], used) + note)
+    return folded(words.count(count - OPEN, "older version"), _table(told, used) + note)
 
 
 def used_columns(rows: Sequence[HistoryRow]) -> list[int]:

@@ -1,86 +1,97 @@
-"""The card as a widget: the head, then tabs of plain html panes. The only importer of ipywidgets.
+"""The card as a widget: what is always in sight, a line while work runs, and tabs of html panes.
 
-What it adds to the static html is a way to act: the History tab can restore a former version.
+What it adds to the static html is that it follows the op, and a way to act: restore a version, stop what runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
 
 import ipywidgets
 
 from ..card import Card
 from . import card, html
+from .widget_history import Ledger
+from .widget_running import Strip
 
 Restore = Callable[[int], object]
+KEPT = {
+    "Check": "check", "Bench": "bench", "Profile": "profile", "Tune": "tuning", "Code": "code", "History": "history",
+}  # fmt: skip
 
 
 def of(report: Card, restore: Restore | None = None) -> ipywidgets.Widget:
     """The widget of a card.
 
-    `restore(version)` is called by the button of the History tab; a `Card` that it returns is shown in place of this
-    one, an error that it raises is shown beside the button. Without it there is no button.
+    `restore(version)` is called by the buttons of the History tab; a `Card` that it returns is shown in place of this
+    one, an error that it raises is shown above them. Without it there is no button.
     """
-    box = ipywidgets.VBox()
-    box.add_class("wb-card")
-    _fill(box, report, restore)
-    return box
+    return Living(report, restore).box
 
 
-def _fill(box: ipywidgets.VBox, report: Card, restore: Restore | None) -> None:
-    """Give `box` its children, closing those that it had."""
-    former = _all(box)
-    head = ipywidgets.HTML(html.page(card.head(report), "report", "widget"))
-    found = card.panes(report)
-    panes = {title: ipywidgets.HTML(html.page(body)) for title, body in found.items()}
-    if restore and "History" in panes:
-        panes["History"] = _history(box, report, restore, panes["History"])
-    tabs = ipywidgets.Tab(children=list(panes.values()), titles=tuple(panes))
-    tabs.add_class("wb-tabs")
-    if report.opened in panes:
-        tabs.selected_index = list(panes).index(report.opened)
-    box.children = (head, tabs) if panes else (head,)
-    for widget in former:
-        widget.close()
+class Living:
+    """A card on the page, `box`, that can be brought up to date: only what changed is drawn and sent again."""
 
+    def __init__(self, report: Card, restore: Restore | None = None, cover: str = "") -> None:
+        self.restore, self.cover = restore, cover
+        self.report: Card | None = None
+        self.head, self.strip, self.tabs = ipywidgets.HTML(), Strip(), ipywidgets.Tab()
+        self.tabs.add_class("wb-tabs")
+        self.panes: dict[str, ipywidgets.Widget] = {}
+        self.box = ipywidgets.VBox([self.head, self.strip.box])
+        self.box.add_class("wb-card")
+        self.update(report)
 
-def _all(box: ipywidgets.Box) -> list[ipywidgets.Widget]:
-    """Every widget below `box`."""
-    found: list[ipywidgets.Widget] = []
-    for child in box.children:
-        found += [child, *(_all(child) if isinstance(child, ipywidgets.Box) else ())]
-    return found
+    def update(self, report: Card) -> None:
+        """Show this card in place of the one before."""
+        former, self.report = self.report, report
+        sheets = ("report", "widget", *html.sheets(report))
+        head = html.page(self.cover + card.head(report), *sheets)
+        if head != self.head.value:
+            self.head.value = head
+        changed = {t for t, name in KEPT.items() if former is None or getattr(former, name) != getattr(report, name)}
+        ledger = {"History"} & changed if self.restore is not None and report.history else set()
+        drawn = {**card.panes(report, changed - ledger), **dict.fromkeys(ledger, "")}
+        gone = [self.panes.pop(t) for t in changed if t in self.panes and (t not in drawn or t == "History")]
+        for title, body in drawn.items():
+            self._show(title, body)
+        self._arrange(report.opened if changed else "")
+        for each in gone:
+            close(each)
 
-
-def _history(box: ipywidgets.VBox, report: Card, restore: Restore, rows: ipywidgets.Widget) -> ipywidgets.Widget:
-    """The table of versions, below a choice of those that can run again."""
-    former = sorted((h for h in report.history if h.status == "former"), key=lambda h: -h.version)
-    if not former:
-        return rows
-    options = [(f"v{h.version}  {h.slot}  {h.title}".strip(), h.version) for h in former]
-    choice = ipywidgets.Dropdown(options=options, layout={"width": "auto", "max_width": "420px"})
-    button = ipywidgets.Button(
-        description="Restore", tooltip="Make the op run this version again", layout={"width": "auto"}
-    )
-    said = ipywidgets.HTML()
-
-    def press(_: ipywidgets.Button) -> None:
-        button.disabled = True
-        said.value = ""
-        try:
-            answer = restore(choice.value)
-        except Exception as error:  # whatever went wrong, the person at the button must see it
-            said.value = html.page(f'<span class="bad">{escape(str(error))}</span>')
-            return
-        finally:
-            button.disabled = False
-        if isinstance(answer, Card):
-            _fill(box, answer, restore)
+    def _show(self, title: str, body: str) -> None:
+        if title == "History" and self.restore is not None and self.report is not None:
+            self.panes[title] = Ledger(self.report, self._restored).widget
+        elif title in self.panes:
+            self.panes[title].value = html.page(body)
         else:
-            said.value = html.page(f'<span class="soft">restored v{choice.value}</span>')
+            self.panes[title] = ipywidgets.HTML(html.page(body))
 
-    button.on_click(press)
-    row = ipywidgets.HBox([choice, button, said])
-    row.add_class("wb-restore")
-    return ipywidgets.VBox([row, rows])
+    def _arrange(self, opened: str) -> None:
+        """Tabs in their order, opened at what changed; the one that was open stays open where nothing did."""
+        titles = [t for t in KEPT if t in self.panes]
+        was = self.tabs.titles[self.tabs.selected_index] if self.tabs.selected_index is not None else ""
+        children = tuple(self.panes[t] for t in titles)
+        if children != self.tabs.children:
+            self.tabs.children, self.tabs.titles = children, tuple(titles)
+            self.box.children = (self.head, self.strip.box, self.tabs) if titles else (self.head, self.strip.box)
+        wanted = opened if opened in titles else was
+        if wanted in titles and self.tabs.selected_index != titles.index(wanted):
+            self.tabs.selected_index = titles.index(wanted)
+
+    def _restored(self, version: int) -> None:
+        assert self.restore is not None
+        answer = self.restore(version)
+        if isinstance(answer, Card):
+            self.update(answer)
+
+    def close(self) -> None:
+        """Take it off the page; the static html below it shows again."""
+        close(self.box)
+
+
+def close(widget: ipywidgets.Widget) -> None:
+    """Close a widget with all that is in it."""
+    for child in getattr(widget, "children", ()):
+        close(child)
+    widget.close()
