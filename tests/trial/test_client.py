@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -65,6 +67,19 @@ def test_a_worker_that_was_killed_is_replaced_without_a_word(own, x, number):
         os.kill(pid, number)
         doubled(own, x)
         assert own.pid != pid
+
+
+def test_jobs_that_follow_each_other_without_a_pause_leave_nothing_behind(own, x):
+    """Their processes are buried, though the worker is never idle; no child holds what another one's watch needs."""
+    for _ in range(40):
+        doubled(own, x)
+        assert len(os.listdir(f"/proc/{own.pid}/fd")) < 50  # 4 a process, 40 processes
+    with open(f"/proc/{own.pid}/task/{own.pid}/children") as file:
+        children = [int(p) for p in file.read().split()]
+    assert len(children) <= 8
+    for pid in filter(alive, children):
+        with contextlib.suppress(FileNotFoundError):
+            assert len(os.listdir(f"/proc/{pid}/fd")) < 16
 
 
 def test_a_waiting_child_that_was_killed_is_replaced(own, x):
@@ -199,3 +214,21 @@ def test_a_job_that_cannot_be_sent_is_the_caller_s_error(own, x):
     with pytest.raises(TypeError, match="the worker takes plain CPU tensors"):
         own.run(Job((Step("aten::relu", (torch.zeros(1, device="meta"),)),)), 20)
     doubled(own, x)
+
+
+def test_a_process_with_more_than_a_thousand_open_files_has_a_worker():
+    """A worker inherits the number of its socket from the notebook, and `select` takes none above 1,023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip(f"this process may open {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    some = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with contextlib.closing(Worker()) as worker:
+            answer = worker.run(Job((Step("aten::neg", (torch.ones(2),)),)), 20.0)
+        assert answer.results[0].status == "ok", answer.results[0].detail
+        assert torch.equal(answer.results[0].outputs[0], -torch.ones(2))
+    finally:
+        for fd in some:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -28,7 +28,7 @@ PR_SET_CHILD_SUBREAPER = 36
 class Child:
     """A forked child that waits for its job, and the near ends of its pipes."""
 
-    def __init__(self, control: socket.socket, wakeup: tuple[int, int], others: list[socket.socket]) -> None:
+    def __init__(self, control: socket.socket, wakeup: tuple[int, int], others: list[Child]) -> None:
         near, far = socket.socketpair()
         frames, output, record = os.pipe(), os.pipe(), os.pipe()
         owner = os.getpid()
@@ -37,7 +37,7 @@ class Child:
             try:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                foreign = [s.detach() for s in (control, near, *others)]
+                foreign = [control.detach(), near.detach(), *(fd for c in others for fd in c.detach())]
                 for fd in (*foreign, *wakeup, frames[0], output[0], record[0]):
                     os.close(fd)
                 from . import child
@@ -61,6 +61,10 @@ class Child:
         self.channel.close()
         for fd in (self.frames, self.output, self.record):
             os.close(fd)
+
+    def detach(self) -> tuple[int, ...]:
+        """The descriptors held for it, which a fork closes: they belong to the process that watches."""
+        return self.channel.detach(), self.frames, self.output, self.record
 
     def dead(self) -> bool:
         return self.code is not None or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -103,6 +107,7 @@ class Nursery:
     """The children that wait for a job. Two, so that a second job right after the first need not wait for a fork."""
 
     SIZE = 2
+    SPENT = 4  # at most wait to be buried: each holds descriptors, and jobs may follow each other without a pause
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
@@ -135,19 +140,26 @@ class Nursery:
     def tidy(self) -> None:
         """Bury one that is spent, with all that it left behind, or else raise another one."""
         if self.spent:
-            child = self.spent.pop()
-            child.reap()
-            child.close()
-            self._end_strays()
+            self._bury()
         elif len(self.waiting) < self.SIZE:
             self.waiting.append(self._fork())
+
+    def bury_most(self) -> None:
+        while len(self.spent) > self.SPENT:
+            self._bury()
+
+    def _bury(self) -> None:
+        child = self.spent.pop(0)
+        child.reap()
+        child.close()
+        self._end_strays()
 
     @property
     def tidied(self) -> bool:
         return not self.spent and len(self.waiting) == self.SIZE
 
     def _fork(self) -> Child:
-        return Child(self.control, self.wakeup, [c.channel for c in self.waiting])
+        return Child(self.control, self.wakeup, [*self.waiting, *self.spent])
 
     def _end_strays(self) -> None:
         """End processes that a job left outside its group: they became our children when their own parent died."""
@@ -170,9 +182,11 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     nursery = Nursery(control)
     nursery.tidy()
+    asked = select.poll()  # other than select.select it takes descriptors above 1023, as a notebook with many has
+    asked.register(control, select.POLLIN)
     send(control, b"ready")
     while True:
-        if not select.select([control], [], [], IDLE_S if nursery.tidied else QUIET_S)[0]:
+        if not asked.poll(1000 * (IDLE_S if nursery.tidied else QUIET_S)):
             if os.getppid() != parent:
                 os._exit(0)
             if not nursery.tidied:
@@ -199,6 +213,7 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
         for fd in fds:
             os.close(fd)
         send(control, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
+        nursery.bury_most()
 
 
 def preload() -> None:
