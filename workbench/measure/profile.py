@@ -20,9 +20,9 @@ from torch import Tensor
 from ..case import SEED, Case
 from ..errors import WorkbenchError
 from ..inputs import draw, fresh, tensors_in
+from ..measurement import Work
 from ..profiling import Advice, Counters, Phase, Profile, ProfileRow
-from . import profile_advice, profile_figures, profile_machine, profile_run, profile_trace
-from .profile_figures import Work
+from . import ceilings, profile_advice, profile_figures, profile_machine, profile_run, profile_trace, work
 from .profile_seen import Seen
 
 STEPS = 4
@@ -118,7 +118,7 @@ class Calls:
     """Calls of an op on the inputs of a case, always the same ones; a mutating op goes on mutating its own copies."""
 
     def __init__(self, op, case: Case, device: str, backward: bool) -> None:
-        self.op, self.device = op, device
+        self.op, self.case, self.device = op, case, device
         schema = op.schema
         self.named = fresh(case.bound(schema), device=device)
         self.moving: list[Tensor] = []
@@ -131,7 +131,7 @@ class Calls:
         self.keywords = {a.name: self.named[a.name] for a in schema.keyword_only}
         with torch.set_grad_enabled(bool(self.moving)):
             results = tensors_in(_listed(op(*self.args, **self.keywords)))
-        self.outputs = [_like(r) for r in results]
+        self.results = [r.detach() for r in results]
         self.cotangents = [
             draw(tuple(r.shape), r.dtype, None, None, SEED - i).to(r.device)
             for i, r in enumerate(r for r in results if r.requires_grad)
@@ -150,16 +150,15 @@ class Calls:
                     found = torch.autograd.grad(moved, self.moving, self.cotangents, allow_unused=True)
                 del found
 
-    @property
-    def forward_bytes(self) -> int:
-        """Inputs and outputs once; of what is mutated the writing, too."""
-        written = [x for n in self.op.schema.mutated for x in tensors_in(self.named[n])]
-        return _bytes(tensors_in(self.named)) + _bytes(written) + sum(n for n, _ in self.outputs)
-
-    @property
-    def backward_bytes(self) -> int:
-        """The gradients of the outputs, the inputs, and the gradients of the inputs, once each."""
-        return _bytes(self.cotangents) + _bytes(tensors_in(self.named)) + _bytes(self.moving)
+    def work(self) -> dict[str, Work]:
+        """What each phase has to do at least."""
+        definition = self.op.definition
+        found = {"forward": work.of_forward(definition, self.case, self.named, self.results)}
+        if self.moving:
+            gradients = dict(enumerate(self.moving))  # as large as what they are of
+            given = dict(enumerate(self.cotangents))
+            found["backward"] = work.of_backward(definition, self.named, gradients, given)
+        return found
 
 
 def _no_backward(op) -> str:
@@ -170,10 +169,6 @@ def _no_backward(op) -> str:
 
 def _listed(results: object) -> object:
     return results if isinstance(results, (list, tuple)) else [results]
-
-
-def _like(x: Tensor) -> tuple[int, torch.dtype]:
-    return x.numel() * x.element_size(), x.dtype
 
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
@@ -223,9 +218,9 @@ def _report(op, case: Case, device: str, calls: Calls, found: list, alone: Mappi
     cost = profile_run.event_cost_us()
     phases = tuple(
         profile_figures.phase(
-            name, found, device, runs=_runs(op, name, device), event_cost_us=cost, alone=alone.get(name), work=work
+            name, found, device, runs=_runs(op, name, device), event_cost_us=cost, alone=alone.get(name), work=least
         )
-        for name, work in works(op, calls).items()
+        for name, least in calls.work().items()
         if any(name in c.marks for c in found)
     )
     one = profile_figures.median(found)
@@ -238,12 +233,12 @@ def _report(op, case: Case, device: str, calls: Calls, found: list, alone: Mappi
         op=op.qualname,
         case=case.label,
         device=device,
-        device_name=profile_machine.name(device),
+        device_name=ceilings.machine(device),
         calls=len(found),
         phases=phases,
         kernels=profile_figures.kernels(found, device, profile_machine.arch(device)),
         ops=profile_figures.ops(found),
-        timeline=profile_figures.timeline(one),
+        timeline=profile_figures.timeline(one, device),
         memory=profile_figures.memory(one, device),
         notes=tuple(notes),
         copy_gb_per_s=profile_machine.copy_gb_per_s(device),
@@ -263,12 +258,6 @@ def _runs(op, phase: str, device: str) -> str:
 def interpreted(op, device: str) -> bool:
     """Does Triton's interpreter run any of it?"""
     return any(getattr(v.kernel, "interpreted", False) for (_, where), v in op.slots.items() if where == device)
-
-
-def works(op, calls: Calls) -> dict[str, Work]:
-    """What each phase has to do at least."""
-    forward, backward = profile_machine.flops(op, calls)
-    return {"forward": Work(calls.forward_bytes, forward), "backward": Work(calls.backward_bytes, backward)}
 
 
 def _advice(op, report: Profile, calls: Calls) -> tuple[Advice, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..inspect.occupancy import occupancy
+from ..measurement import Work
 from ..profiling import Phase, ProfileRow, Span
 from .profile_trace import ON_DEVICE, PHASES, WAITS, Call, Event
 
@@ -24,14 +25,6 @@ class Undisturbed:
 
     wall_us: float = 0.0
     threads_busy: float = 0.0
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one phase has to do at least: bytes in and out once, operations of matrix products and the like."""
-
-    moved_bytes: int = 0
-    flops: int = 0
 
 
 def median(calls: Sequence[Call]) -> Call:
@@ -53,7 +46,7 @@ def phase(
 
     `event_cost_us` is what the profiler itself adds to the CPU's time for each event.
     """
-    alone, work = alone or Undisturbed(), work or Work()
+    alone, work = alone or Undisturbed(), work or Work(0.0, 0.0, "")
     with_it = [c for c in calls if name in c.marks]
     one = median(with_it)
     peak, kept = memory_of(one, name, device)
@@ -72,8 +65,8 @@ def phase(
         peak,
         kept,
         alone.threads_busy,
-        work.moved_bytes,
-        work.flops,
+        int(work.bytes),
+        int(work.flops),
         statistics.median(_waits(c, name) for c in with_it),
     )
 
@@ -143,7 +136,7 @@ def memory(call: Call, device: str) -> tuple[tuple[float, int], ...]:
     return tuple(found)
 
 
-def timeline(call: Call) -> tuple[Span, ...]:
+def timeline(call: Call, device: str) -> tuple[Span, ...]:
     """The spans of one call in the order of their begin, the shortest left out where there are too many."""
     begin = call.start_us
     marks = [Span(n, "phase", "", a - begin, b - a, 0, n) for n, (a, b) in call.marks.items()]
@@ -151,7 +144,7 @@ def timeline(call: Call) -> tuple[Span, ...]:
     spans = [
         Span(
             short(e.name),
-            "kernel" if e.kernel else e.kind,
+            "kernel" if e.kernel and device == "cpu" else e.kind,
             tracks[e.track], e.start_us - begin, e.duration_us, e.depth,
             e.phase,
         )
@@ -276,7 +269,7 @@ def short(name: str) -> str:
     >>> short("void at::native::vectorized_elementwise_kernel<4, Mul>(int, Mul, std::array<char*, 3>)")
     'vectorized_elementwise_kernel<4, Mul>'
     """
-    if "(" not in name and " " not in name:
+    if ("(" not in name and " " not in name) or name.startswith(("Memcpy", "Memset")):
         return name
     name = name.replace("(anonymous namespace)::", "")
     depth, cut = 0, len(name)

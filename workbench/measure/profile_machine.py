@@ -1,29 +1,18 @@
-"""What a profile wants to know of the machine and of the work: its ceiling, its name, matrix products, Tensor Cores."""
+"""What a profile wants to know of the machine and of the work: its ceiling, its architecture, Tensor Cores."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from .. import gpu
 from ..profiling import Counters, ProfileRow
+from . import ceilings
 
 # In the names of kernels of cuBLAS, cuDNN and CUTLASS that multiply on Tensor Cores.
 ON_TENSOR_CORES = re.compile(r"tensorop|s\d+816|s16816|h16816|i16832|hmma|wgmma|gmma|nvjet|xmma|tensor_op|umma|tcgen")
-
-
-def name(device: str) -> str:
-    """`"NVIDIA H200"`; of a CPU what it calls itself."""
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            found = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)
-    except OSError:
-        found = None
-    return " ".join(found[1].split()) if found else "CPU"
 
 
 def arch(device: str) -> int:
@@ -39,13 +28,11 @@ def multiprocessors(device: str) -> int:
 
 
 def copy_gb_per_s(device: str) -> float:
-    """The measured bandwidth of a copy on this device; 0.0 where nothing measured it."""
-    return 0.0
-
-
-def flops(op, calls: Callable) -> tuple[int, int]:
-    """Operations of matrix products, convolutions and attention in forward and backward, from the reference."""
-    return 0, 0
+    """The measured bandwidth of a copy on this device; 0.0 where there is no memory to measure it in."""
+    try:
+        return ceilings.copy_bandwidth(device).value
+    except (MemoryError, RuntimeError):
+        return 0.0
 
 
 def tensor_cores(

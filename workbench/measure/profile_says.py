@@ -14,6 +14,11 @@ def us(value: float) -> str:
     return f"{value:.3g} us"
 
 
+def figure(value: float) -> str:
+    """`figure(1370.4) == "1,370"`, `figure(10.81) == "10.8"`."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
 def percent(share: float) -> str:
     return f"{round(100 * share)} %"
 
@@ -54,7 +59,7 @@ def waits(s: Seen) -> str:
 
 
 def bandwidth(s: Seen) -> str:
-    said = f"bandwidth-bound at {percent(s.of_copy)} of copy ({s.phase.gb_per_s:,.0f} of {s.copy_gb_per_s:,.0f} GB/s)"
+    said = f"bandwidth-bound at {percent(s.of_copy)} of copy ({figure(s.phase.gb_per_s)} of {figure(s.copy_gb_per_s)} GB/s)"
     if not s.gpu:
         said = said.replace("bandwidth-bound", "memory-bound")
     if s.of_copy > 1.05:
@@ -67,7 +72,7 @@ def bandwidth(s: Seen) -> str:
 
 
 def slack(s: Seen) -> str:
-    said = f"at {percent(s.of_copy)} of copy ({s.phase.gb_per_s:,.3g} of {s.copy_gb_per_s:,.0f} GB/s)"
+    said = f"at {percent(s.of_copy)} of copy ({figure(s.phase.gb_per_s)} of {figure(s.copy_gb_per_s)} GB/s)"
     if s.gpu:
         cure = "Wider loads, more bytes in flight: see `inspect()`"
         return f"{said} with one launch: neither bandwidth nor launching limits it. {cure}"
@@ -104,8 +109,8 @@ def limited(s: Seen, by: str) -> str:
 
 def tensor_cores(s: Seen) -> str:
     return (
-        f"Tensor Cores are unused at these shapes: {s.phase.flops / 1e9:,.3g} GFLOP of matrix products at "
-        f"{s.phase.tflop_per_s:,.3g} TFLOP/s in 16 bits. `tl.dot`, `mma.sync`, or sizes that are multiples of 16"
+        f"Tensor Cores are unused at these shapes: {figure(s.phase.flops / 1e9)} GFLOP of matrix products at "
+        f"{figure(s.phase.tflop_per_s)} TFLOP/s in 16 bits. `tl.dot`, `mma.sync`, or sizes that are multiples of 16"
     )
 
 

@@ -38,8 +38,8 @@ def bandwidth(s: Seen) -> bool:
 
 def slack(s: Seen) -> bool:
     big = s.phase.kernel_us > (SHORT_US if s.gpu else 50.0)
-    few = s.phase.launches < 3
-    return 0 < s.of_copy < FULL and few and big and not s.intense and not s.dispatch_bound and not small_grid(s)
+    other = s.intense or s.dispatch_bound or small_grid(s) or starved(s)
+    return 0 < s.of_copy < FULL and s.phase.launches < 3 and big and not other
 
 
 def latency(s: Seen) -> bool:
