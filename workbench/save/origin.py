@@ -1,0 +1,23 @@
+"""Where a text of a package comes from, and the digest that knows it again."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a text comes from: the cell or file that it was typed in, and the line it began on there."""
+
+    file: str
+    line: int
+    digest: str
+
+    @classmethod
+    def of(cls, text: str, file: str, line: int) -> Origin:
+        return cls(file, line, digest(text))
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,231 @@
+"""A package as all of its files. Pure: texts in, texts out."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from . import cases, judges, python, registration, support, templates
+from .carry import check_imports
+from .model import Native, Package, SavedOp, Unit
+from .origin import Origin
+
+MANIFEST = "package-manifest.json"
+OLDEST_TORCH, OLDEST_PYTHON = (2, 11), (3, 10)
+PORTABLE = "x86-64-v3"  # what -march=native becomes in a package: AVX2 and FMA, the processors of the last ten years
+ARCHES = ["8.0", "9.0"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true when a package is made: the day, the machine, the versions of what was used."""
+
+    date: str
+    machine: str
+    tools: str
+
+    @classmethod
+    def now(cls) -> Facts:
+        import datetime
+
+        made = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        return cls(made, _machine(), f"Python {platform.python_version()}, torch {torch.__version__}")
+
+
+def _machine() -> str:
+    if torch.cuda.is_available():
+        return f"one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+    return f"{torch.get_num_threads()} threads of a {platform.machine()} processor"
+
+
+def files(package: Package, facts: Facts, *, licence: str = "Apache-2.0", figures: Sequence[str] = ()) -> Package:
+    """The package with every file of the python layout."""
+    ops, name = package.ops, package.name
+    native = registration.uses_native(ops)
+    made: dict[str, str] = {}
+    if native:
+        made |= _csrc(name, ops)
+    made |= {f"src/{name}/{path}": text for path, text in python.modules(name, ops, defined=native).items()}
+    made |= _about(package, native=native)
+    made |= _tests(package, native=native)
+    made |= _project(package, facts, licence, native=native)
+    made = {path: text if text.endswith("\n") else text + "\n" for path, text in made.items()}
+    python.check(made)
+    data = {f"tests/cases_{op.name}.pt": _writer(op) for op in ops if op.cases.stored}
+    return replace(package, files=dict(sorted(made.items())), data=data)
+
+
+def _writer(op: SavedOp) -> Any:
+    return lambda path: cases.write(op.cases.stored, op.schema, path)
+
+
+def _csrc(name: str, ops: Sequence[SavedOp]) -> dict[str, str]:
+    every = [n for op in ops for n in op.native]
+    made: dict[str, str] = {}
+    for n in every:
+        made |= n.files
+    made |= support.files({s for n in every for s in n.support})
+    made["csrc/registration.cpp"] = registration.render(name, ops, "cpu")
+    if any(n.device == "cuda" for n in every):
+        made["csrc/registration_cuda.cpp"] = registration.render(name, ops, "cuda")
+    return made
+
+
+def library(ops: Sequence[SavedOp], device: str) -> dict[str, Any]:
+    """What is compiled for a device, and what it is linked with."""
+    mine = [n for op in ops for n in op.native if n.device == device]
+    own = "csrc/registration.cpp" if device == "cpu" else "csrc/registration_cuda.cpp"
+    units = [Unit(own), *(u for n in mine for u in n.units)]
+    return {"units": list(dict.fromkeys(units)), "links": tuple(dict.fromkeys(f for n in mine for f in n.links))}
+
+
+def _about(package: Package, *, native: bool) -> dict[str, str]:
+    name, ops = package.name, package.ops
+    natives = [n for op in ops for n in op.native]
+    exact = any(n.full for n in natives)
+    title = package.title or f"Ops for PyTorch: {', '.join(op.name for op in ops)}."
+    listed = [{"name": op.name, "namespace": op.schema.namespace, "line": python._first(op)} for op in ops]
+    return {
+        f"src/{name}/__init__.py": templates.render(
+            "python/init.py.j2", title=title, ops=listed, version=package.version
+        ),
+        f"src/{name}/_check.py": templates.render(
+            "python/check.py.j2", name=name, native=native, cuda=any(n.device == "cuda" for n in natives), exact=exact,
+            python=OLDEST_PYTHON, oldest=oldest(natives), names=[op.schema.qualname for op in ops],
+        ),
+        f"src/{name}/py.typed": "",
+    }  # fmt: skip
+
+
+def oldest(natives: Sequence[Native]) -> tuple[int, int]:
+    if any(n.full for n in natives):
+        here = torch.__version__.split("+")[0].split(".")
+        return int(here[0]), int(here[1])
+    return OLDEST_TORCH
+
+
+def requirement(natives: Sequence[Native]) -> str:
+    """The torch that a package needs: one alone for code on at::Tensor."""
+    if any(n.full for n in natives):
+        return f"torch=={torch.__version__.split('+')[0]}"
+    return f"torch>={OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}"
+
+
+def _tests(package: Package, *, native: bool) -> dict[str, str]:
+    name = package.name
+    natives = [n for op in package.ops for n in op.native]
+    made = judges.files(name)
+    made["tests/test_package.py"] = templates.render(
+        "tests/test_package.py.j2", name=name, version=package.version, native=native, oldest=oldest(natives)
+    )
+    for op in package.ops:
+        kept, schema = op.cases, op.schema
+        imports = {"import torch", *kept.imports, *(["from pathlib import Path"] if kept.stored else [])}
+        floats = any(a.is_tensor or a.is_tensor_list for a in schema.arguments)
+        gradient = "backward" in op.functions or any(n.slot == "backward" for n in (*op.native, *op.scripts))
+        made[f"tests/test_{op.name}.py"] = templates.render(
+            "tests/test_op.py.j2", name=name, op=op.name, namespace=schema.namespace, qualname=schema.qualname,
+            imports=sorted(imports, key=_import_order), stored=bool(kept.stored), cases=kept.text,
+            dtypes=", ".join(map(str, kept.dtypes)), has_reference="reference" in op.functions,
+            differentiable=floats and not op.random and ("compare" not in op.functions or gradient),
+            random=op.random, no_vmap=False,
+        )  # fmt: skip
+    return made
+
+
+def _import_order(statement: str) -> tuple[int, str]:
+    return int(not any(statement.split()[1].startswith(m) for m in sys.stdlib_module_names if m == statement.split()[1])), statement
+
+
+def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> dict[str, str]:
+    ops, name = package.ops, package.name
+    natives = [n for op in ops for n in op.native]
+    triton = any(s.language == "triton" for op in ops for s in op.scripts)
+    others = check_imports([line for op in ops for line in op.python.splitlines() if line.startswith(("import ", "from "))
+                            and not line.startswith(("from .", "from __future__"))])  # fmt: skip
+    dependencies = [requirement(natives), *(["triton>=3.6"] if triton else []), *(o for o in others if o != "triton")]
+    cuda = any(n.device == "cuda" for n in natives)
+    cpp = library(ops, "cpu")
+    asked = any("-march=native" in u.flags for u in (*cpp["units"], *library(ops, "cuda")["units"]))
+    shared = {
+        "name": name, "distribution": name.replace("_", "-"), "version": package.version, "native": native,
+        "python": OLDEST_PYTHON, "oldest": oldest(natives), "torch_build": requirement(natives), "license": licence,
+        "description": json.dumps(package.title or f"Ops for PyTorch: {', '.join(op.name for op in ops)}"),
+        "dependencies": dependencies, "triton": triton, "more": " triton" * triton,
+    }  # fmt: skip
+    made = {
+        "pyproject.toml": templates.render("project/pyproject.toml.j2", **shared),
+        "README.md": readme(package, facts, native=native, cuda=cuda),
+        "LICENSE": templates.text("project/LICENSE.txt") if licence == "Apache-2.0" else f"{licence}\n",
+        ".github/workflows/test.yml": templates.render("project/ci.yml.j2", **shared),
+        "benchmarks/bench.py": templates.render(
+            "project/bench.py.j2", name=name, ops=[{"name": op.name} for op in ops]
+        ),
+        ".gitignore": "build/\ndist/\n*.egg-info/\n__pycache__/\n*.so\n_built.json\n",
+    }  # fmt: skip
+    if native:
+        made["setup.py"] = templates.render(
+            "project/setup.py.j2", **shared, exact=any(n.full for n in natives), uses_python=any(n.tier == "python" for n in natives),
+            march=PORTABLE if asked else "", cpp=cpp, cuda=library(ops, "cuda") if cuda else None, arches=ARCHES,
+        )  # fmt: skip
+        made["MANIFEST.in"] = templates.render("project/MANIFEST.in.j2")
+    return made
+
+
+def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
+    """The README: what the ops are, how to install and test, what was measured, where each text comes from."""
+    rows = []
+    for op in package.ops:
+        names = ", ".join(a.name for a in op.schema.arguments if a.required)
+        rows.append({
+            "name": op.name, "namespace": op.schema.namespace, "schema": str(op.schema),
+            "signature": python.signature(op.schema), "call": f"({names})", "doc": op.doc.strip() or "", "runs": runs(op),
+        })  # fmt: skip
+    origins = sorted({**{p: o for op in package.ops for p, o in op.origins.items()},
+                      **{p: o for op in package.ops for k in (*op.native, *op.scripts) for p, o in k.origins.items()}}.items())  # fmt: skip
+    figures = [row for op in package.ops for row in op.figures]
+    needs = "It needs a C++ compiler." if native else "It is Python alone: nothing is compiled when it is installed."
+    if cuda:
+        needs += " Where torch has CUDA, nvcc of the same CUDA release; without it the CUDA kernels are left out, and say so when they are called."
+    natives = [n for op in package.ops for n in op.native]
+    if natives and not any(n.full for n in natives):
+        needs += (" The library stands on torch's stable ABI and has no Python in it: one wheel (`py3-none-PLATFORM`) serves "
+                  f"every Python from {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} and every torch from {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} on.")  # fmt: skip
+    elif natives:
+        needs += f" Its code on `at::Tensor` fits torch {torch.__version__.split('+')[0]} and no other."
+    return templates.render(
+        "project/README.md.j2", distribution=package.name.replace("_", "-"), name=package.name,
+        title=package.title or f"Ops for PyTorch: {', '.join(op.name for op in package.ops)}.", ops=rows, needs=needs,
+        figures=figures, machine=facts.machine, date=facts.date, origins=origins, tools=facts.tools,
+        notes=[op.cases.note for op in package.ops if op.cases.note],
+    )  # fmt: skip
+
+
+def runs(op: SavedOp) -> str:
+    """One sentence on what runs where."""
+    words = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
+    kernels = [f"{words[k.language]} for the {k.slot} on {'GPUs' if k.device == 'cuda' else 'the CPU'}" for k in (*op.native, *op.scripts)]
+    rest = "Everywhere else its reference in PyTorch runs." if "reference" in op.functions else ""
+    return f"{'; '.join(kernels)}. {rest}".strip() if kernels else "It runs as PyTorch code."
+
+
+def manifest(package: Package, digests: Mapping[str, str], facts: Facts, metadata: Mapping[str, Any]) -> str:
+    """What is in the package, by digest, and what its ops promise: a later save compares with it."""
+    ops = {op.schema.qualname: {"schema": str(op.schema), "outputs": list(op.schema.outputs), "saves": list(op.schema.saves),
+                                "versions": {f"{k.slot} {k.device}": k.number for k in (*op.native, *op.scripts)},
+                                "metadata": metadata.get(op.schema.qualname, {})} for op in package.ops}  # fmt: skip
+    kept: dict[str, Origin] = {p: o for op in package.ops for k in (*op.native, *op.scripts) for p, o in k.origins.items()}
+    kept |= {p: o for op in package.ops for p, o in op.origins.items()}
+    sources = {p: {"typed in": o.file, "line": o.line, "sha256": o.digest} for p, o in sorted(kept.items())}
+    said = {
+        "name": package.name, "version": package.version, "layout": package.layout, "date": facts.date, "tools": facts.tools,
+        "machine": facts.machine, "ops": ops, "sources": sources, "files": dict(sorted(digests.items())),
+    }  # fmt: skip
+    return json.dumps(said, indent=2) + "\n"
+

@@ -1,0 +1,259 @@
+"""The Python of a package: a module for each op, one for its functions, and what all ops stand on. Pure text."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from .. import entry
+from ..errors import SaveError
+from ..schema import Argument, Schema
+from . import borrowed, templates
+from .carry import literal
+from .fakes import SIZES
+from .model import SavedOp
+
+_ANNOTATIONS = {"Tensor": "Tensor", "SymInt": "int", "int": "int", "float": "float", "bool": "bool", "str": "str",
+                "Scalar": "float", "ScalarType": "torch.dtype", "Device": "torch.device"}  # fmt: skip
+_HERE = tuple((f".{n}", f".{n}") for n in ("errors", "schema", "reference", "holes", "pullback"))
+
+
+def modules(name: str, ops: Sequence[SavedOp], *, defined: bool) -> dict[str, str]:
+    """The files below `src/NAME/`, by path there; `defined`: the compiled library gives the ops their names."""
+    found = {f"_runtime/{n}.py": text for n, text in runtime(ops).items()}
+    for op in ops:
+        found[f"_{op.name}_functions.py"] = op.python
+        found[f"_{op.name}.py"] = op_module(name, op, defined=defined)
+        for script in op.scripts:
+            found.update(script.files)
+    return found
+
+
+def runtime(ops: Sequence[SavedOp]) -> dict[str, str]:
+    """What makes an op whole, the same in every package."""
+    made = {
+        "__init__": '"""What makes an op whole in torch, the same for every op of this package."""\n',
+        "errors": templates.render("python/errors.py.j2"),
+        "schema": schema_module(),
+        "reference": borrowed.module("reference", places=_HERE),
+        "holes": borrowed.module("holes", places=_HERE),
+        "gradient": borrowed.module("gradient", places=_HERE),
+        "pullback": borrowed.module("pullback", places=_HERE),
+        "batching": borrowed.module("batching", places=_HERE),
+        "entry": entry_module(),
+        "register": templates.render("python/register.py.j2"),
+    }
+    if any(op.fakes for op in ops):
+        keep = ("cdiv", "next_power_of_2", "choose", "_symbolic", "_sqrt")
+        body = borrowed.module("directives.symbolic", keep=keep, head="The functions that say how large a tensor is, on "
+                               "numbers and on torch's symbols.")  # fmt: skip
+        body = body.replace("import functools\n", "import functools\nimport operator\n") + _REDUCTIONS
+        made["sizes"] = body.replace("_sqrt(v: Any)", "sqrt(v: Any)")
+    if any(s.language == "triton" for op in ops for s in op.scripts):
+        made["call"] = borrowed.module("build.triton_call", places=(("..errors", ".errors"), ("..schema", ".schema")))
+        made["triton_kernel"] = templates.render("python/triton_kernel.py.j2")
+    return made
+
+
+_REDUCTIONS = '''
+
+def minimum(*values: Any) -> Any:
+    return functools.reduce(torch.sym_min, values)
+
+
+def maximum(*values: Any) -> Any:
+    return functools.reduce(torch.sym_max, values)
+
+
+def prod(sizes: Any) -> Any:
+    return functools.reduce(operator.mul, sizes, 1)
+'''
+
+
+def schema_module() -> str:
+    """`Schema` and `Argument`, with the spelling of defaults."""
+    keep = ("NO_DEFAULT", "Argument", "Schema", "spell_results")
+    text = borrowed.module("schema", keep=keep, places=((".defaults", ".defaults"),), head="What an op takes and gives.")
+    text = text.replace("from .defaults import spell_default\n", "")
+    defaults = borrowed.module("defaults", keep=("spell_default",)).partition("def spell_default")
+    forward = borrowed.module("register", keep=("forward_schema",)).partition("def forward_schema")
+    text = re.sub(r'    >>> str\(parse\((.*?)\)\)\n.*?\n\n', "", text, flags=re.DOTALL)
+    text = text.replace("import torch\n", "") if "torch." not in text.partition("import torch\n")[2] else text
+    tail = "".join(defaults[1:]) + "\n\n" + "".join(forward[1:])
+    if "import torch\n" not in text and "torch." in tail:
+        text = text.replace("from dataclasses import dataclass\n", "from dataclasses import dataclass\n", 1)
+        text = re.sub(r"(from functools import cached_property\n)", r"\1\nimport torch\n", text, count=1)
+    return text.rstrip() + "\n\n\n" + tail
+
+
+def entry_module() -> str:
+    """The few lines that run at every call."""
+    keep = ("QUIET", "AUTOGRAD", "autograd_text", "compiled", "parameters", "arguments", "_plain", "_wants")
+    text = borrowed.module("entry", keep=keep, places=_HERE)
+    return text.rstrip() + _QUIET
+
+
+_QUIET = '''
+
+
+# What the public functions ask before they go the short way.
+modes = torch._C._len_torch_dispatch_stack
+function_modes = torch._C._len_torch_function_stack
+transform = torch._C._functorch.peek_interpreter_stack
+dual = torch.autograd.forward_ad
+grad_enabled = torch.is_grad_enabled
+compiling = torch.compiler.is_compiling
+plain = frozenset({torch.Tensor, torch.nn.Parameter})
+'''
+
+
+def op_module(package: str, op: SavedOp, *, defined: bool) -> str:
+    """The module of one op: its schema, what fills its slots, and the function that users call."""
+    schema = op.schema
+    functions = ", ".join(f'"{role}": _functions.{name}' for role, name in op.functions.items())
+    native = ", ".join(f'("{n.slot}", "{n.device}")' for n in op.native)
+    partial = ", ".join(f'"{n.device}": "{n.partial}"' for n in op.native if n.partial)
+    saved = ", ".join(f'"{d}": _saved_{d}' for d in op.fakes if d != "outputs")
+    cuda = any(n.device == "cuda" for n in op.native)
+    given = [
+        f"    functions={{{functions}}},",
+        *([f"    saved={{{saved}}},"] if saved else []),
+        *(["    made=_made,"] if "outputs" in op.fakes else []),
+        *(["    kernels=_KERNELS,"] if op.scripts else []),
+        *([f"    native=[{native}],"] if native else []),
+        *([f"    partial={{{partial}}},"] if partial else []),
+        *(["    is_random=True,"] if op.random else []),
+        *(["    defined=True,"] if defined else []),
+        *(["    unbuilt=_missing_cuda(),"] if cuda else []),
+    ]
+    fakes = [f"{text}\n\n" for text in op.fakes.values()]
+    imports = _imports(op, cuda=cuda)
+    return "\n".join([
+        f'"""{schema.qualname}: {_first(op)}"""', "", "from __future__ import annotations", "", *imports, "",
+        *_schema(schema), "", "", *fakes, *_kernels(op), "OP = Op(", "    SCHEMA,", *given, ")",
+        "_public, _kernel = OP.public_op, OP.forward_op._op", "", "", *_function(op), "",
+    ])  # fmt: skip
+
+
+def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
+    lines = ["import torch", "from torch import Tensor", "", f"from . import _{op.name}_functions as _functions"]
+    lines += ["from ._check import missing_cuda as _missing_cuda"] if cuda else []
+    lines += [f"from ._runtime import sizes as {SIZES}"] if op.fakes else []
+    if any(s.language == "triton" for s in op.scripts):
+        lines += ["from ._runtime.call import Plan as _Plan", "from ._runtime.triton_kernel import interpreted as _interpreted",
+                  "from ._runtime.triton_kernel import kernel as _triton"]  # fmt: skip
+        if op.schema.saves:
+            lines += ["from ._runtime.triton_kernel import fakes as _triton_fakes"]
+    entries = ("compiling", "dual", "function_modes", "grad_enabled", "modes", "plain", "transform")
+    lines += [f"from ._runtime.entry import {n} as _{n}" for n in entries] if not op.schema.mutated else []
+    if any(s.language == "python" for s in op.scripts):
+        lines += ["from ._runtime.register import python_kernel as _python_kernel"]
+    lines += ["from ._runtime.register import Op", "from ._runtime.schema import Argument, Schema"]
+    return lines
+
+
+def _schema(schema: Schema) -> list[str]:
+    def argument(a: Argument) -> str:
+        more = "" if a.required else f", {_default(a, schema)}"
+        more += ", keyword_only=True" * a.keyword_only + ", mutated=True" * a.mutated
+        return f'        Argument("{a.name}", "{a.type}"{more}),'
+
+    return [
+        "SCHEMA = Schema(", f'    "{schema.namespace}",', f'    "{schema.name}",', "    (",
+        *map(argument, schema.arguments), "    ),", f"    {_names(schema.outputs)},", f"    {_names(schema.output_types)},",
+        f"    saves={_names(schema.saves)},", f"    outputs_named={schema.outputs_named},", ")",
+    ]  # fmt: skip
+
+
+def _names(names: Sequence[str]) -> str:
+    return "(" + ", ".join(f'"{n}"' for n in names) + ("," if len(names) == 1 else "") + ")"
+
+
+def _default(a: Argument, schema: Schema) -> str:
+    text = literal(a.default)
+    if text is None or text.startswith("math."):
+        raise SaveError(f"{schema.qualname}: the default of {a.name}, {a.default!r}, has no text")
+    return text
+
+
+def _kernels(op: SavedOp) -> list[str]:
+    if not op.scripts:
+        return []
+    lines = ["_KERNELS = {}"]
+    for s in op.scripts:
+        lines += [*s.needs, f'_KERNELS["{s.slot}", "{s.device}"] = {s.call}']
+        if s.language == "triton" and not any(o.slot == s.slot and o.device == "cpu" for o in (*op.native, *op.scripts)):
+            lines += ["if _interpreted():", f'    _KERNELS["{s.slot}", "cpu"] = _KERNELS["{s.slot}", "{s.device}"]']
+    return [*lines, ""]
+
+
+def annotation(type_: str) -> str:
+    """A schema's type as Python writes it: `Tensor?` is `Tensor | None`, `SymInt[2]` is `list[int]`."""
+    if type_.endswith("?"):
+        return f"{annotation(type_[:-1])} | None"
+    if type_.endswith("]"):
+        return f"list[{annotation(type_.partition('[')[0] + ('?' if type_.partition('[')[0].endswith('?') else ''))}]".replace(
+            " | None | None", " | None"
+        )
+    return _ANNOTATIONS.get(type_, "object")
+
+
+def signature(schema: Schema) -> str:
+    """`(x: Tensor, w: Tensor, eps: float = 1e-06) -> Tensor`."""
+    parts, starred = [], False
+    for a in schema.arguments:
+        if a.keyword_only and not starred:
+            parts.append("*")
+            starred = True
+        parts.append(f"{a.name}: {annotation(a.type)}" + ("" if a.required else f" = {_default(a, schema)}"))
+    types = [annotation(t) for t in schema.output_types]
+    result = "None" if not types else types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"
+    return f"({', '.join(parts)}) -> {result}"
+
+
+def _function(op: SavedOp) -> list[str]:
+    """The public function: straight to the kernel when no gradient is wanted and nobody listens."""
+    schema = op.schema
+    given = entry.arguments(schema)
+    doc = textwrap.indent(_doc(op), "    ").strip()
+    head = [f"def {schema.name}{signature(schema)}:", f'    """{doc}"""' if "\n" not in doc else f'    """{doc}\n    """']
+    if schema.mutated:
+        return [*head, f"    return _public({given})"]
+    short = f"_kernel({given})"
+    if schema.saves:
+        kept = len(schema.outputs)
+        short += "[0]" if kept == 1 else f"[:{kept}]"
+    quiet, plain, wants = (_single(t) for t in (entry.QUIET, entry._plain(schema), entry._wants(schema)))
+    return [
+        *head,
+        "    if _compiling():",
+        f"        return _public({given})",
+        f"    if {plain} and {quiet} and not (_grad_enabled() and ({wants})):",
+        f"        return {short}",
+        f"    return _public({given})",
+    ]
+
+
+def _single(text: str) -> str:
+    """The names of a generated entry as this module has them."""
+    text = re.sub(r"__(type|all|any)\(", r"\1(", text)
+    return text.replace("__", "_")
+
+
+def _first(op: SavedOp) -> str:
+    line = (op.doc or f"an op of {op.schema.namespace}").strip().splitlines()[0]
+    return line.replace('"""', "'''").replace("\\", "\\\\")
+
+
+def _doc(op: SavedOp) -> str:
+    said = (op.doc.strip() or f"{op.schema.qualname}.").replace('"""', "'''").replace("\\", "\\\\")
+    return f"{said}\n\nSchema: `{op.schema}`."
+
+
+def check(files: Mapping[str, str]) -> None:
+    """Every Python file is Python: an assertion on our own texts, and on what was carried."""
+    for path, text in files.items():
+        if path.endswith(".py"):
+            ast.parse(text, path)

@@ -1,0 +1,78 @@
+"""The user's own texts in a package: as they were run, with the headers beside them, and the flags they ask for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..build import flags as build_flags
+from ..build import includes
+from ..errors import SaveError
+from ..schema import Schema
+from ..source import Source
+from .origin import Origin
+
+KERNELS = "csrc/kernels"
+_SUFFIX = {"cpp": "cpp", "cuda": "cu"}
+_ABSOLUTE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](/[^">\n]+)[">]', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """`main` is the cell's own file as others include it, below `csrc/`."""
+
+    main: str
+    files: Mapping[str, str]
+    origins: Mapping[str, Origin]
+
+
+def of(source: Source, schema: Schema, slot: str, flags: Sequence[str] = ()) -> Kept:
+    """The text of a cell and the user's headers that it includes. SaveError for one that lies in a place of its own."""
+    place = where(source)
+    absolute = _ABSOLUTE.search(source.text)
+    if absolute:
+        line = source.first_line + source.text.count("\n", 0, absolute.start())
+        said = f'#include "{absolute[1]}" names a file of this machine: put it beside the notebook and include it by its name'
+        raise SaveError(said, line=line, file=source.file)
+    name = f"{schema.name}{'.backward' * (slot == 'backward')}.{_SUFFIX[source.language]}"
+    files = {f"{KERNELS}/{name}": source.text if source.text.endswith("\n") else source.text + "\n"}
+    origins = {f"{KERNELS}/{name}": Origin.of(source.text, source.file, source.first_line)}
+    folders = [source.path] if source.path else []
+    for path in includes.digests(source.text, folders, build_flags.folders(flags)):
+        relative = os.path.relpath(path, source.path or os.curdir)
+        if relative.startswith(os.pardir):
+            raise SaveError(
+                f"{place} includes {path}, which lies outside the folder of the notebook: copy it there, and include "
+                f'"{os.path.basename(path)}"'
+            )
+        text = _read(path)
+        if found := _ABSOLUTE.search(text):
+            raise SaveError(f"{path} includes {found[1]}, a file of this machine: put it beside the notebook")
+        files[f"{KERNELS}/{relative.replace(os.sep, '/')}"] = text
+        origins[f"{KERNELS}/{relative.replace(os.sep, '/')}"] = Origin.of(text, relative, 1)
+    return Kept(f"kernels/{name}", files, origins)
+
+
+def flags(given: Sequence[str], source: Source) -> tuple[str, ...]:
+    """The flags of a cell as a package may have them; SaveError for paths of this machine."""
+    for word in given:
+        path = re.sub(r"^(?:-I|-L|-iquote|-isystem|-include|--include-path=|-Wl,-rpath,)", "", word)
+        if path.startswith("/"):
+            raise SaveError(
+                f"{where(source)} is built with {word}, a folder of this machine: put what it needs beside the notebook"
+            )
+    return tuple(given)
+
+
+def where(source: Source) -> str:
+    return source.file or "a cell"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SaveError(f"{path} cannot be read: {error}") from None
