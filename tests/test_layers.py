@@ -18,7 +18,7 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors", "turn"),
-    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "profiling", "tuning", "inspection", "files"),
+    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "profiling", "tuning", "inspection", "saving", "files"),
     ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
     ("build",),
     ("trial",),
@@ -41,6 +41,7 @@ UPWARD = {
     ("report", "show"): "a report prints and shows itself; the renderers are fetched only when something is seen",
     ("tuning", "show"): "as a report does",
     ("inspection", "show"): "as a report does",
+    ("saving", "show"): "as a report does",
     ("profiling", "show"): "as a report does",
 }
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .cells import cpp, cuda, triton
     from .load_inline import load_inline
     from .loading import load
+    from .save import save
 
 __version__ = "0.1.0"
 
@@ -45,12 +46,14 @@ __all__ = [
     "load_inline",
     "op",
     "ops",
+    "save",
     "triton",
 ]
 
 
 # What builds is imported when it is first asked for.
-_LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline"}
+_LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline",
+          "save": ".save"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
