@@ -164,7 +164,11 @@ def call(declaration: Declaration, device: str, *, static: bool = True, descript
 
     `descriptor` names the one that it always uses, in a saved package, where others call the function by its name.
     """
-    cuda = [
+    saved = [
+        f"  wb::Geometry kernels[{max(1, len(declaration.launches))}] = {{}};",
+        "  wb::CudaFrame f{{op, tensors, values, rooms, raw}, geometry, kernels};",
+    ]
+    cuda = saved if descriptor else [
         f"  wb::Geometry kernels[{max(1, len(declaration.launches))}];",
         # a parameter binds by its name, so that a kernel has no more of them than there are values
         f"  wb::Value packed[{max(1, len(declaration.launches) * len(declaration.values))}];",

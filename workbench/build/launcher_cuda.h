@@ -3,12 +3,15 @@
 // Nothing of CUDA is included or linked. The functions of the driver come in a table, `wb_hook_driver` takes it; kernels
 // are CUkernel handles, which belong to no context. Nothing here allocates, locks or makes text unless it fails.
 #pragma once
-#include "driver.h"
 #include "launcher.h"
+#ifdef WB_LIVE
+#include "driver.h"
 #include "launcher_parameters.h"
+#endif
 
 namespace wb {
 
+#ifdef WB_LIVE
 static const Driver* driver = nullptr;
 
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8, CLUSTER_DIMENSION = 4 };
@@ -22,6 +25,11 @@ enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8
 inline void ok(int code, const char* what) {
   if (__builtin_expect(code != 0, 0)) driver_problem(what, code);
 }
+#else
+struct Gpu {
+  int32_t arch, sm_count, shared_limit, clusters;
+};
+#endif
 
 // ---- one call --------------------------------------------------------------------------------------------------------
 struct Geometry {
@@ -32,8 +40,10 @@ struct Geometry {
 struct CudaFrame : Frame {
   void (*geometry)(CudaFrame&);
   Geometry* kernels;  // of each kernel
+#ifdef WB_LIVE
   Value* packed;      // the parameters of all kernels, one after the other
   void** pointers;    // to these
+#endif
   Gpu* gpu = nullptr;
   int32_t index = 0;
   void* stream = nullptr;
@@ -130,6 +140,7 @@ struct CudaFrame : Frame {
 
 inline const Gpu& gpu(const Frame& f) { return *static_cast<const CudaFrame&>(f).gpu; }
 
+#ifdef WB_LIVE
 inline void find_device(CudaFrame& f) {
   if (!driver) problem("the launcher was given no CUDA driver");
   int i = 0;
@@ -245,8 +256,13 @@ inline void call_kernels(CudaFrame& f) {
     slot += function.parameter_count;
   }
 }
+#endif
 
 }  // namespace wb
 
+#ifdef WB_LIVE
 #define WB_DRIVER \
   WB_EXPORT void wb_hook_driver(const void* d) { wb::driver = static_cast<const wb::Driver*>(d); }
+#else
+#include "launcher_cudart.h"
+#endif

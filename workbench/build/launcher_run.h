@@ -114,9 +114,13 @@ inline bool nothing_to_do(const Frame& f) {
 inline void ask_for_instance(Frame& f, bool again) {
   const int n = f.tensor_count();
   Message got;
+#ifdef WB_LIVE
   int8_t codes[256];
+#endif
   for (int i = 0; i < n && i < 256; ++i) {
+#ifdef WB_LIVE
     codes[i] = static_cast<int8_t>(f.tensors[i].dtype);
+#endif
     if (i < f.op.tensor_arguments) got.add("%s%s %s", i ? ", " : "", f.tensor_name(i), dtype_name(f.tensors[i].dtype));
   }
   f.at = -1;
