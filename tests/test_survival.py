@@ -51,9 +51,34 @@ def doubling(tier: str):
 
 
 @pytest.fixture(scope="module")
-def raw():
+def installed():
     with doubling("raw") as op:
         yield op
+
+
+@pytest.fixture
+def raw(installed):
+    """With its first version in its slot, also where the test before this one was installed against all rules."""
+    return whole(installed)
+
+
+def whole(op: wb.Op) -> wb.Op:
+    if op.runs("forward", "cpu").number != 1:
+        op.restore(1)
+    return op
+
+
+@pytest.fixture
+def endless_stack():
+    """`ulimit -s unlimited`, as clusters have it, for the workers that are started from here on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if hard != resource.RLIM_INFINITY:
+        pytest.skip("the limit of the stack may not be raised here")
+    worker().close()
+    resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+    worker().close()
 
 
 def survives(op: wb.Op, rogue: Rogue, tier: str, monkeypatch, *, limit_s: float = 0.0) -> None:
@@ -81,6 +106,21 @@ def test_one_way_to_die(raw, name, monkeypatch):
     directory, arithmetic = os.getcwd(), torch.tensor([1e-40]).add(0).item()
     survives(raw, ROGUES[name], "raw", monkeypatch)
     assert os.getcwd() == directory and arithmetic > 0 and torch.tensor([1e-40]).add(0).item() == arithmetic
+
+
+def test_a_failure_stays_one_failure(installed, raw):
+    """What was installed by mistake is not what the next test begins with."""
+    wb.cpp(raw, GOOD.raw()[0].replace("2 * x[i]", "x[i] + x[i]"))
+    assert raw.runs("forward", "cpu").number != 1
+    assert whole(installed).runs("forward", "cpu").number == 1
+
+
+@pytest.mark.parametrize("name", ["stack overflow", "large array"])
+def test_the_stack_has_an_end_though_that_of_the_notebook_has_none(raw, endless_stack, name, monkeypatch):
+    survives(raw, ROGUES[name], "raw", monkeypatch)
+    with open(f"/proc/{worker().pid}/limits") as file:
+        limit = next(line.split()[3] for line in file if line.startswith("Max stack size"))
+    assert limit == str(8 << 20)
 
 
 @pytest.mark.slow
@@ -141,7 +181,6 @@ def test_fast_math_leaves_denormals_to_the_notebook(raw):
     wb.cpp(raw, text)
     assert raw.runs("forward", "cpu").number != 1
     assert torch.tensor([1e-40]).mul(1.0).item() > 0
-    raw.restore(1)
 
 
 def test_what_a_pool_of_threads_leaves_is_no_fault(raw):
@@ -154,10 +193,9 @@ def test_what_a_pool_of_threads_leaves_is_no_fault(raw):
     wb.cpp(raw, text)
     x = torch.arange(5.0)
     assert torch.equal(raw(x), 2 * x) and raw.runs("forward", "cpu").number != 1
-    raw.restore(1)
 
 
 def test_static_objects_that_end_well_are_no_fault(raw):
     before = "#include <vector>\nstatic std::vector<float> kept; struct End { ~End() { kept.clear(); } } static last;"
     wb.cpp(raw, Rogue("kept.push_back(x[0]);", "", "", before=before).raw()[0])
-    raw.restore(1)
+    assert raw.runs("forward", "cpu").number != 1

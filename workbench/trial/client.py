@@ -19,6 +19,7 @@ from . import allocator
 from .answer import answer
 from .parcel import Parcel
 from .protocol import Answer, Job, Result
+from .stack import ordinary
 from .wire import PRELOAD, MemoryFile, Order, Reply, pack, receive, send
 
 START_S = 120.0  # for importing torch from a cold disk
@@ -160,7 +161,7 @@ def _start(preloads: tuple[str, ...]) -> _Live:
     near, far = socket.socketpair()
     errors = MemoryFile()
     process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.worker", str(far.fileno()), str(os.getpid()), *preloads],
+        ordinary([sys.executable, "-m", f"{__package__}.worker", str(far.fileno()), str(os.getpid()), *preloads]),
         stdin=subprocess.DEVNULL,
         stdout=errors.fd,
         stderr=errors.fd,

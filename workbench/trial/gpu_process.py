@@ -17,6 +17,7 @@ from concurrent.futures import Future
 
 from ..errors import ToolchainError
 from .client import LOG_BYTES, START_S, surroundings
+from .stack import ordinary
 from .watch import Watch, read_all
 from .wire import MemoryFile, Order, Reply, pack, receive, send
 
@@ -65,7 +66,7 @@ class Process:
 
     def _start(self, prefix: Sequence[str], arguments: list[str], fds: list[int], extra: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", f"{__package__}.gpu_worker", *arguments],
+            ordinary([*prefix, sys.executable, "-m", f"{__package__}.gpu_worker", *arguments]),
             stdin=subprocess.DEVNULL,
             stdout=self.errors.fd,
             stderr=self.errors.fd,
