@@ -140,7 +140,7 @@ def test_calls_alone_are_timed_phase_by_phase():
         with mark("backward"):
             pass
 
-    found, count = profile_run.alone(call, budget_s=0.01)
+    found, count = profile_run.alone(call, budget_s=60.0)
     assert set(found) == {"forward", "backward"}
     assert found["forward"].wall_us > found["backward"].wall_us >= 0
     assert count == profile_run.MOST_CALLS

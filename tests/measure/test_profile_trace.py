@@ -2,6 +2,7 @@ import pytest
 import recorded
 
 from workbench.measure import profile_figures as figures
+from workbench.measure import profile_machine
 from workbench.measure import profile_trace as trace
 from workbench.measure.profile_trace import Event
 
@@ -24,10 +25,10 @@ def test_threads_do_not_nest_in_one_another():
     assert other.depth == 0 and one.own_us == 10
 
 
-def kernels_of(*spans, native=()):
+def kernels_of(*spans, native=(), computes=lambda name: True):
     made = events(*spans)
     trace.nest(made)
-    trace.mark_kernels(made, native)
+    trace.mark_kernels(made, native, computes)
     return [e.name for e in made if e.kernel]
 
 
@@ -43,8 +44,21 @@ def test_a_reference_works_in_the_ops_that_it_calls():
 
 
 def test_a_matrix_product_works_though_it_copies_its_bias_first():
-    assert kernels_of(("aten::addmm", 0, 90), ("aten::copy_", 1, 9)) == ["aten::addmm", "aten::copy_"]
+    assert kernels_of(("aten::addmm", 0, 12), ("aten::copy_", 1, 9)) == ["aten::addmm", "aten::copy_"]
     assert kernels_of(("aten::mean", 0, 30), ("aten::sum", 1, 27)) == ["aten::sum"]
+
+
+def test_an_op_without_code_of_its_own_works_in_what_it_calls():
+    spans = ("aten::linear", 0, 90), ("aten::addmm", 80, 5)
+    assert kernels_of(*spans, computes=lambda name: name != "aten::linear") == ["aten::addmm"]
+
+
+def test_an_op_that_calls_itself_works_once():
+    assert kernels_of(("aten::mul", 0, 90), ("aten::mul", 10, 20)) == ["aten::mul"]
+
+
+def test_torch_is_asked_which_of_its_ops_compute():
+    assert [profile_machine.computes(n) for n in ("aten::addmm", "aten::mul", "aten::linear", "no::op")] == [True, True, False, False]
 
 
 def test_autograd_and_functions_without_an_op_are_no_work():

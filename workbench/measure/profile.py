@@ -76,7 +76,9 @@ def profile(
         raw = profile_run.traced(
             calls, count, device, lambda i: at(2, f"calls of {chosen.label} under the profiler, {i} of {count}")
         )
-    found = profile_trace.calls(profile_run.read(raw), native_names(op, device))[1:]  # the first one is slow
+    found = profile_trace.calls(profile_run.read(raw), native_names(op, device), profile_machine.computes)[
+        1:
+    ]  # the first one is slow
     if not found:
         raise WorkbenchError(f"torch's profiler saw no call of {op.qualname}; nothing was profiled")
     at(3, "what the figures say")
@@ -153,7 +155,8 @@ class Calls:
     def work(self) -> dict[str, Work]:
         """What each phase has to do at least."""
         definition = self.op.definition
-        found = {"forward": work.of_forward(definition, self.case, self.named, self.results)}
+        written = [x for n in self.op.schema.mutated for x in tensors_in(self.named[n])]
+        found = {"forward": work.of_forward(definition, self.case, self.named, [*self.results, *written])}
         if self.moving:
             gradients = dict(enumerate(self.moving))  # as large as what they are of
             given = dict(enumerate(self.cotangents))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -33,6 +34,23 @@ def copy_gb_per_s(device: str) -> float:
         return ceilings.copy_bandwidth(device).value
     except (MemoryError, RuntimeError):
         return 0.0
+
+
+@functools.cache
+def computes(name: str) -> bool:
+    """Has an op of torch code of its own for the CPU? Others only call ops.
+
+    >>> computes("aten::addmm"), computes("aten::linear")
+    (True, False)
+    """
+    namespace, _, bare = name.partition("::")
+    try:
+        packet = getattr(getattr(torch.ops, namespace), bare)
+        names = [getattr(packet, o)._schema for o in packet.overloads()]
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        return any(has(f"{s.name}.{s.overload_name}" if s.overload_name else s.name, "CPU") for s in names)
+    except (AttributeError, RuntimeError):
+        return False
 
 
 def tensor_cores(

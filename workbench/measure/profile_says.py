@@ -59,9 +59,9 @@ def waits(s: Seen) -> str:
 
 
 def bandwidth(s: Seen) -> str:
-    said = f"bandwidth-bound at {percent(s.of_copy)} of copy ({figure(s.phase.gb_per_s)} of {figure(s.copy_gb_per_s)} GB/s)"
-    if not s.gpu:
-        said = said.replace("bandwidth-bound", "memory-bound")
+    bound = "bandwidth-bound" if s.gpu else "memory-bound"
+    rates = f"{figure(s.phase.gb_per_s)} of {figure(s.copy_gb_per_s)} GB/s"
+    said = f"{bound} at {percent(s.of_copy)} of copy ({rates})"
     if s.of_copy > 1.05:
         return f"{said}: part of it comes from a cache"
     if s.of_copy >= when.NEAR:

@@ -6,7 +6,7 @@ Plain data in, plain data out, without torch: traces recorded on a GPU are read 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ EMPTY = frozenset({
     "_to_copy", "type_as", "broadcast_to", "broadcast_tensors", "zeros_like", "zeros", "ones", "ones_like",
     "is_same_size",
 })  # fmt: skip
+MOVES = {"aten::copy_", "aten::fill_", "aten::zero_"}
 WAITS = (
     "cudaStreamSynchronize",
     "cudaDeviceSynchronize",
@@ -82,13 +83,16 @@ class Call:
         return sum(end - start for start, end in self.marks.values())
 
 
-def calls(trace: Mapping[str, Any], native: Collection[str] = ()) -> list[Call]:
+def calls(
+    trace: Mapping[str, Any], native: Collection[str] = (), computes: Callable[[str], bool] = lambda _: True
+) -> list[Call]:
     """The calls of a trace whose phases were marked with `MARK`.
 
     >>> [c.traced_us for c in calls(json.load(file), native={"lab::rmsnorm_forward"})]
     [412.0, 409.5]
 
-    `native` are the names of ops behind which native code runs: their own time is work. What ran outside of the marks
+    `native` are the names of ops behind which native code runs: their own time is work; `computes` says so of ops of
+    torch. What ran outside of the marks
     is left out; a kernel on a GPU belongs to the phase in which it was launched.
     """
     events, marks, memory = _read(trace.get("traceEvents", ()))
@@ -97,7 +101,7 @@ def calls(trace: Mapping[str, Any], native: Collection[str] = ()) -> list[Call]:
     nest(on_cpu)
     launches = {e.args.get("correlation"): e for e in on_cpu if e.kind == "launch"}
     external = {e.args.get("External id"): e for e in on_cpu if e.kind == "op"}
-    mark_kernels([e for e in on_cpu if e.kind == "op"], native)
+    mark_kernels([e for e in on_cpu if e.kind == "op"], native, computes)
     for e in events:
         by = e
         if e.kind in ON_DEVICE:
@@ -166,28 +170,35 @@ def nest(events: Sequence[Event]) -> None:
         stack.append(e)
 
 
-def mark_kernels(ops: Sequence[Event], native: Collection[str]) -> None:
-    """Say of which ops the own time is work: native code, leaves, and those of torch whose inner calls are none.
+def mark_kernels(
+    ops: Sequence[Event], native: Collection[str], computes: Callable[[str], bool] = lambda _: True
+) -> None:
+    """Say of which ops the own time is work: native code, leaves, and those of torch that have code of their own.
 
-    `aten::addmm` copies its bias through an inner call, and then multiplies in its own time: an op of torch with work
-    inside counts as work itself where, over the whole trace, it takes more than its inner calls together.
+    Those that `computes` says so of count beside what they call where that only fills and copies, as `aten::addmm` does
+    with its bias, or where, over the whole trace, they take more than it. One that calls itself counts once.
     """
     own: dict[str, float] = {}
     for e in ops:
         own[e.name] = own.get(e.name, 0.0) + e.own_us - sum(c.duration_us for c in e.children)
     for e in reversed(ops):  # inner ones begin later
-        inside = any(_works(c) for c in e.children)
+        inside = _working(e)
         if e.name in native:
             e.kernel = not _below(e, native)
         elif e.name.startswith("aten::"):
-            bare = e.name.partition("::")[2] in EMPTY
-            e.kernel = not bare and (not inside or own[e.name] > 0)
+            beside = computes(e.name) and (inside <= MOVES or own[e.name] > 0)
+            bare = e.name.partition("::")[2] in EMPTY or _below(e, {e.name})
+            e.kernel = not bare and (not inside or beside)
         else:
             e.kernel = not inside and "::" in e.name and not e.name.startswith(("autograd::", "torch::"))
 
 
-def _works(e: Event) -> bool:
-    return e.kernel or any(_works(c) for c in e.children)
+def _working(e: Event) -> set[str]:
+    """The names of what works inside of it."""
+    found: set[str] = set()
+    for c in e.children:
+        found |= _working(c) | ({c.name} if c.kernel else set())
+    return found
 
 
 def _below(e: Event, names: Collection[str]) -> bool:
