@@ -18,7 +18,7 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors", "turn"),
-    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "profiling", "tuning", "inspection", "saving", "files"),
+    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "profiling", "measurement", "tuning", "inspection", "saving", "files"),
     ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
     ("build",),
     ("trial",),
@@ -29,7 +29,7 @@ FLOORS = (
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("live", "declared", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "configured", "shipped", "tuned", "verdicts", "examine", "sanitize", "replay", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
+    ("live", "declared", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "configured", "shipped", "tuned", "verdicts", "examine", "sanitize", "replay", "lending", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
      "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt_plan", "adopt", "adopted_ops"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
     ("__init__", "__main__"),
@@ -43,6 +43,7 @@ UPWARD = {
     ("inspection", "show"): "as a report does",
     ("saving", "show"): "as a report does",
     ("profiling", "show"): "as a report does",
+    ("measurement", "show"): "as a report does",
 }
 
 # Who alone may import a package, and who alone may do a thing.

@@ -61,7 +61,7 @@ def hand_over(op, version: Version) -> None:
     kernel.install(lambda dtypes: _arrived(op, version, dtypes))
 
 
-def take_out(op, kernel) -> None:
+def take_out(op, kernel: Any) -> None:
     kernel.remove()
     if kernel.left_out:
         op.registration.clear_kernel(f"{op.name}_backward", kernel.device)

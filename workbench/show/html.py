@@ -13,6 +13,7 @@ from html import escape
 from ..card import Card
 from ..errors import Diagnostic
 from ..inspection import Comparison, Inspection
+from ..measurement import Bench
 from ..profiling import Profile
 from ..report import Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
 from ..tuning import Tuning
@@ -31,12 +32,12 @@ def of(report: Report) -> str:
 
 def body(report: Report, *, heading: bool = True) -> str:
     """The html of any report by itself. Without `heading` it is a pane of a card, which has named the op already."""
-    from . import card, inspect_html, profile_html, tune_html  # above this module: a card holds a check
+    from . import bench_html, card, inspect_html, profile_html, tune_html  # above this module: a card holds a check
 
     draw: dict[type, Callable[..., str]] = {
         Line: line, Trial: trial, Check: check, Card: card.card, Watched: watched,
         Inspection: inspect_html.inspection, Comparison: inspect_html.comparison,
-        Profile: profile_html.profile, Tuning: tune_html.tuning,
+        Profile: profile_html.profile, Tuning: tune_html.tuning, Bench: bench_html.bench,
     }  # fmt: skip
     for kind in type(report).__mro__:
         if kind in draw:

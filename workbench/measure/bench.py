@@ -1,0 +1,268 @@
+"""A benchmark from beginning to end: contestants on each case, judged, timed in turn, and what their times come to."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..check.full.finding import Progress
+from ..check.quick import nothing_learnt
+from ..check.sample import first_line
+from ..errors import SchemaError
+from ..measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
+from ..version import Version
+from . import advice, bench_options, ceilings, memory, nvml, statistics, work
+from .clock import Clock, CpuClock, GpuClock
+from .contestants import Contestant, Lending, contestants
+from .device import Cuda
+from .points import Point, points
+from .prepare import NO_MEMORY, Prepared, prepare
+from .timing import Timed, compare
+
+LAUNCHES = 20
+
+
+@dataclass
+class _Run:
+    """A benchmark under way. What it has found so far stays when it is interrupted."""
+
+    op: Any
+    device: str
+    clock: Clock
+    budget_s: float
+    of: int
+    tell: Callable[[Progress], None]
+    now: Callable[[], float]
+    read: Callable[[], nvml.Reading | None]
+    rows: list[BenchRow] = field(default_factory=list)
+    work: dict[tuple[str, str, str], Work] = field(default_factory=dict)
+    ceilings: dict[tuple[str, str], Ceiling | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    noises: list[tuple[float, str]] = field(default_factory=list)
+    readings: list[nvml.Reading | None] = field(default_factory=list)
+    spent_s: float = 0.0
+    done: int = 0
+    start: float = 0.0
+
+    def point(self, point: Point, slot: str, entered: Sequence[Contestant]) -> None:
+        """All contestants on one point."""
+        self.say(f"{point.label}: results first")
+        try:
+            case = point.make()
+            memory.check(memory.needs(case), self.device)
+            prepared = prepare(self.op, entered, case, slot, self.device)
+        except (memory.NoRoomError, MemoryError, torch.OutOfMemoryError, SchemaError, RuntimeError) as error:
+            self.rows += [_row(point, slot, c, status="failed", detail=_unfit(error)) for c in entered[:1]]
+            return
+        self.notes += prepared.notes
+        self.work[point.name, point.dtype, slot] = prepared.work
+        self.rows += self.timed(point, slot, prepared)
+
+    def timed(self, point: Point, slot: str, prepared: Prepared) -> list[BenchRow]:
+        """The rows of a point: those that agree are timed against each other."""
+        entered = [r for r in prepared.ready if r.call is not None]
+        calls = [r.call for r in entered if r.call is not None]
+        found: dict[str, tuple[Timed, int]] = {}
+        with torch.no_grad():
+            for call in calls:
+                self.say(f"{point.label}: warming up {call.name}")
+                self.clock.warm(call)
+            if calls:
+                self.readings.append(self.read())
+                before = self.now()
+                timed = compare(
+                    self.clock, calls, statistics.RELEVANT[self.device], self.left_s(), now=self.now,
+                    tell=lambda t: self.say(f"{point.label}: {_standing(t)}"), seed=self.done,
+                )  # fmt: skip
+                self.spent_s += self.now() - before
+                self.readings.append(self.read())
+                found = {c.name: (timed, i) for i, c in enumerate(calls)}
+                self.noises.append(advice.noise(calls[0].name, point.label, timed.of(0), self.device))
+            extras = {c.name: self.extras(c) for c in calls}
+        rows = []
+        for ready in prepared.ready:
+            c = ready.contestant
+            if c.name not in found:
+                rows.append(_row(point, slot, c, status=ready.status, detail=ready.detail))
+                continue
+            times = _times(*found[c.name])
+            rows.append(self.figures(_row(point, slot, c, **times, **extras[c.name]), prepared.work, point.dtype))
+        return rows
+
+    def extras(self, call: Any) -> dict[str, float]:
+        """What a call costs besides its time: memory, and on a GPU what the CPU does for it."""
+        found = {"peak_mb": 0.0}
+        if call.enter is not None:
+            call.enter()
+        try:
+            found["peak_mb"] = work.peak_mb(call.run, self.device)
+            if self.device == "cuda":
+                found["launch_us"] = launch_us(call.run, self.clock)
+        finally:
+            if call.leave is not None:
+                call.leave()
+        return found
+
+    def figures(self, row: BenchRow, todo: Work, dtype: str) -> BenchRow:
+        """Rates, and the share of the ceiling that is nearer."""
+        seconds = row.time_us * 1e-6
+        rates = {COPY: todo.bytes / seconds / 1e9, MATRIX: todo.flops / seconds / 1e9}
+        shares = [
+            (rates[kind] / c.value, kind)
+            for kind in (COPY, MATRIX)
+            if rates[kind] > 0 and (c := self.ceiling(kind, dtype if kind == MATRIX else "")) is not None
+        ]
+        share, kind = max(shares, default=(0.0, ""))
+        return replace(row, gb_per_s=rates[COPY], gflop_per_s=rates[MATRIX], share=share, ceiling=kind)
+
+    def ceiling(self, kind: str, dtype: str) -> Ceiling | None:
+        if (kind, dtype) not in self.ceilings:
+            self.say(f"measuring this machine's {kind}")
+            measure = ceilings.copy_bandwidth if kind == COPY else ceilings.matrix_rate
+            self.ceilings[kind, dtype] = measure(*(self.device, dtype)[: 1 if kind == COPY else 2])
+        return self.ceilings[kind, dtype]
+
+    def left_s(self) -> float:
+        """What this point may take: an even part of what is left, points that were quick leaving theirs to the rest."""
+        return max(self.budget_s - self.spent_s, 0.0) / max(self.of - self.done, 1)
+
+    def say(self, at: str) -> None:
+        self.tell(Progress(self.op.qualname, at, self.done, self.of, self.now() - self.start))
+
+
+def bench(
+    op,
+    against: object = None,
+    cases: object = None,
+    sweep: object = None,
+    *,
+    backward: bool | None = None,
+    device: str | None = None,
+    cold: bool = True,
+    budget_s: float | None = None,
+    lend: Callable[[Version], Lending],
+    tell: Callable[[Progress], None] = lambda told: None,
+    now: Callable[[], float] = time.perf_counter,
+    clock: Clock | None = None,
+) -> Bench:
+    """What `Op.bench` says; `lend` puts a former version into its slot, `clock` and `now` are for tests.
+
+    >>> bench(rmsnorm, lend=partial(Lent, rmsnorm)).rows[1].verdict
+    'FASTER'
+    """
+    from torch._functorch import config as functorch
+
+    device = bench_options.device_for(op, device)
+    where = points(op, cases, sweep)
+    slots = ["forward"] + (["backward"] if bench_options.wants_backward(op, backward, device) else [])
+    tasks = [(p, s) for s in slots for p in where]
+    budget = bench_options.budget(budget_s, len(tasks), sweep is not None)
+    entered = {s: contestants(op, against, s, device, lend) for s in slots}
+    overhead = ceilings.event_overhead_s() if device == "cuda" and clock is None else 0.0
+    clock = clock or (GpuClock(Cuda(), cold, overhead) if device == "cuda" else CpuClock(now))
+    read = nvml.Meter().read if device == "cuda" else _no_reading
+    run = _Run(op, device, clock, budget, len(tasks), tell, now, read, start=now())
+    stopped = False
+    with ExitStack() as stack:
+        stack.enter_context(nothing_learnt(op))
+        stack.enter_context(functorch.patch(donated_buffer=False))  # a graph is pulled back many times
+        for lent in (c.lent for found in entered.values() for c in found if c.lent is not None):
+            stack.callback(lent.leave)
+        try:
+            for point, slot in tasks:
+                run.point(point, slot, entered[slot])
+                run.done += 1
+        except KeyboardInterrupt:
+            stopped = True
+    swept = tuple(dict.fromkeys(n for p in where for n, _ in p.values))
+    return _report(run, swept, stopped, op.runs("forward", device), cold)
+
+
+def _report(run: _Run, swept: tuple[str, ...], stopped: bool, version: Version, cold: bool) -> Bench:
+    clock, warning = nvml.told(run.readings)
+    notes = [warning, *_noisy(run), *run.notes]
+    if stopped:
+        notes.insert(0, f"stopped by an interrupt after {run.done} of {run.of}")
+    if not run.clock.hidden:
+        notes.append("launches could not be queued ahead of the device: times include waiting for the CPU")
+    found = Bench(
+        op=run.op.qualname,
+        device=run.device,
+        machine=ceilings.machine(run.device),
+        version=f"v{version.number}" if version.number else "reference",
+        rows=tuple(run.rows),
+        sweep=swept,
+        cold=cold and run.device == "cuda",
+        work=tuple(run.work.items()),
+        ceilings=tuple(c for c in run.ceilings.values() if c is not None),
+        seconds=run.now() - run.start,
+        clock=clock,
+        notes=tuple(dict.fromkeys(n for n in notes if n)),
+        stopped=stopped,
+    )
+    return replace(found, advice=advice.advice(found))
+
+
+def _noisy(run: _Run) -> list[str]:
+    """The worst of what is to be said of noise, and on a CPU of other work."""
+    worst = max(run.noises, default=(0.0, ""))[1]
+    found = [worst] if worst else []
+    if run.device == "cpu":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+        if worst and load > 1.25 * cores:
+            found.append(f"other work shares the cores: a load of {load:.1f} on {cores}")
+    return found
+
+
+def _row(point: Point, slot: str, c: Contestant, **known: Any) -> BenchRow:
+    return BenchRow(point.name, point.dtype, slot, c.name, own=c.own, values=point.values, **known)
+
+
+def _times(timed: Timed, number: int) -> dict[str, Any]:
+    seconds = timed.seconds(number)
+    found: dict[str, Any] = {
+        "time_us": seconds.mid * 1e6, "low_us": seconds.low * 1e6, "high_us": seconds.high * 1e6,
+        "samples": len(timed.rounds), "ratio": 1.0, "ratio_low": 1.0, "ratio_high": 1.0,
+    }  # fmt: skip
+    if number:
+        ratio = timed.log_ratio(number).exp()
+        found |= {"ratio": ratio.mid, "ratio_low": ratio.low, "ratio_high": ratio.high}
+        found["verdict"] = timed.verdict(number)
+    return found
+
+
+def _standing(timed: Timed) -> str:
+    """How it stands: `1.14 times v6's pace after 40 samples` would be a verdict; this is none."""
+    return f"{len(timed.rounds)} samples of {len(timed.names)}"
+
+
+def _unfit(error: BaseException) -> str:
+    said = getattr(error, "message", "") or first_line(error) or type(error).__name__
+    if isinstance(error, memory.NoRoomError):
+        return said
+    lacks = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in said
+    return f"{NO_MEMORY}: {said}" if lacks else said
+
+
+def _no_reading() -> nvml.Reading | None:
+    return None
+
+
+def launch_us(run: Callable[[], object], clock: Any) -> float:
+    """What the CPU is busy with at one call, in microseconds: the least of three short queues."""
+    device, best = clock.device, float("inf")
+    for _ in range(3):
+        device.synchronize()
+        before = device.now()
+        for _ in range(LAUNCHES):
+            run()
+        best = min(best, (device.now() - before) / LAUNCHES)
+    device.synchronize()
+    return best * 1e6

@@ -1,0 +1,133 @@
+"""What this machine reaches at best, measured once and kept: the bandwidth of a copy, the rate of a matrix product."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from .. import settings
+from ..errors import ToolchainError
+from ..measurement import COPY, MATRIX, Ceiling
+from .clock import Call, CpuClock, GpuClock
+from .device import Cuda
+
+COPIED_BYTES = {"cpu": 128 << 20, "cuda": 1 << 30}  # far beyond any cache
+SIDE = {"cpu": 1024, "cuda": 8192}
+ROUNDS = 10
+
+
+def copy_bandwidth(device: str) -> Ceiling:
+    """GB/s of `Tensor.copy_` within the device's memory: bytes read and bytes written, over the best of ten times.
+
+    >>> copy_bandwidth("cuda")
+    Ceiling(kind='copy bandwidth', value=4280.0, ...)
+    """
+    return _kept(COPY, device, "", lambda: _copy(device))
+
+
+def matrix_rate(device: str, dtype: str) -> Ceiling | None:
+    """GFLOP/s of `torch.mm` of large square matrices in a dtype; None for one that torch multiplies no matrices in."""
+    try:
+        return _kept(MATRIX, device, dtype, lambda: _multiply(device, getattr(torch, dtype)))
+    except (RuntimeError, AttributeError, NotImplementedError):
+        return None
+
+
+def event_overhead_s(device: str = "cuda") -> float:
+    """What two events around a small kernel take besides the kernel itself; 0 where CUPTI does not tell."""
+    from . import cupti
+
+    found = _kept("event overhead", device, "", lambda: cupti.event_overhead_s() * 1e6)
+    return found.value * 1e-6
+
+
+def _copy(device: str) -> float:
+    count = COPIED_BYTES[device] // 4
+    x = torch.ones(count, device=device)
+    y = torch.zeros(count, device=device)
+    return 2 * COPIED_BYTES[device] / _best(Call("copy", lambda: y.copy_(x)), device) / 1e9
+
+
+def _multiply(device: str, dtype: torch.dtype) -> float:
+    n = SIDE[device]
+    x, y = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    out = torch.empty(n, n, device=device, dtype=dtype)
+    return 2 * n**3 / _best(Call("mm", lambda: torch.mm(x, y, out=out)), device) / 1e9
+
+
+def _best(call: Call, device: str) -> float:
+    """The shortest of some times: a ceiling is what can be reached."""
+    clock = CpuClock() if device == "cpu" else GpuClock(Cuda())
+    with torch.no_grad():
+        clock.warm(call)
+        return min(took for (took,) in clock.sample([call], [[0]] * ROUNDS))
+
+
+# ------------------------------------------------------------ kept on disk
+
+
+def machine_key(device: str) -> str:
+    """All that the ceilings follow from, as a word."""
+    if device == "cpu":
+        return f"cpu {_processor()} {torch.get_num_threads()} threads torch {torch.__version__}"
+    return f"cuda {torch.cuda.get_device_name()} torch {torch.__version__} {torch.get_float32_matmul_precision()}"
+
+
+def path() -> Path:
+    return settings.cache_dir() / "ceilings.json"
+
+
+def _kept(kind: str, device: str, dtype: str, measure: Callable[[], float]) -> Ceiling:
+    key = " | ".join([machine_key(device), kind, dtype])
+    known = _read()
+    entry = known.get(key)
+    if isinstance(entry, dict) and isinstance(entry.get("value"), (int, float)) and entry["value"] > 0:
+        return Ceiling(kind, float(entry["value"]), dtype, str(entry.get("day", "")))
+    found = Ceiling(kind, measure(), dtype, time.strftime("%Y-%m-%d"))
+    if found.value > 0:
+        _write({**_read(), key: {"value": found.value, "day": found.day}})
+    return found
+
+
+def _read() -> dict:
+    """What was measured before; nothing where the file is missing or spoilt."""
+    try:
+        found = json.loads(path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(content: dict) -> None:
+    """Aside, then renamed into place; a folder that cannot be written to means that it is measured again."""
+    try:
+        folder = settings.private(path().parent)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+        os.replace(file.name, path())
+    except (OSError, ToolchainError):
+        return
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    try:
+        lines = info.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown processor"
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else "unknown processor"
+
+
+def machine(device: str) -> str:
+    """What a report says it ran on: `2 threads of Intel Xeon ...`, `NVIDIA H200`."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    count = torch.get_num_threads()
+    return f"{count} thread{'s' * (count > 1)} of {_processor()}"

@@ -1,0 +1,214 @@
+"""The clocks that a benchmark stands on: what a call takes on a CPU, and on a GPU by events.
+
+A clock takes calls in a given order and returns seconds; how many are taken, and what follows from them, is in
+`timing`. `GpuClock` takes its GPU as an argument, so that tests can hand it one with a clock of their own.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .device import Device
+
+BLOCK_S = 0.0003  # calls in a row on a CPU that the clock is read around: thousands of its own steps
+SAMPLE_S, BLOCKS, LONG_S = 0.005, 8, 0.2  # of which the quickest of several is a sample; one of a call this long
+WARM_S, WARM_CALLS = 0.02, 2
+BATCH_S = 0.02  # of work on the device that is queued at once
+ENQUEUE_S = 0.003  # of launching at once: longer queues are full, and the device would wait for the CPU
+ROUNDS = 64
+PADDING_S = 100e-6
+
+
+@dataclass(frozen=True)
+class Call:
+    """One contestant as a clock sees it: `run` once; `before` each sample; `enter` and `leave` around its turns."""
+
+    name: str
+    run: Callable[[], object]
+    before: Callable[[], object] | None = None
+    enter: Callable[[], object] | None = None
+    leave: Callable[[], object] | None = None
+
+
+class Clock(Protocol):
+    """Takes samples of calls."""
+
+    hidden: bool  # was the cost of launching hidden behind work that was queued before?
+
+    def warm(self, call: Call) -> None: ...
+    def rounds(self, calls: Sequence[Call]) -> int: ...
+    def sample(self, calls: Sequence[Call], orders: Sequence[Sequence[int]]) -> list[list[float]]: ...
+
+
+@contextmanager
+def turn(call: Call) -> Iterator[None]:
+    """What a contestant needs around its turn, such as being swapped into its slot."""
+    if call.enter is not None:
+        call.enter()
+    try:
+        if call.before is not None:
+            call.before()
+        yield
+    finally:
+        if call.leave is not None:
+            call.leave()
+
+
+@contextmanager
+def no_garbage() -> Iterator[None]:
+    """Python's collector off for a while: it would run within somebody's sample."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@dataclass
+class CpuClock:
+    """Wall time of calls, as many in a row as make a block long enough for the clock.
+
+    A sample is the quickest of up to eight blocks: what disturbs a process only ever adds (Chen and Revels, 2016), and
+    among short blocks one is left alone even where other work shares the cores.
+    """
+
+    now: Callable[[], float] = time.perf_counter
+    inner: dict[str, tuple[int, int]] = field(default_factory=dict)  # (blocks, calls in each) by contestant
+    hidden: bool = True
+
+    def warm(self, call: Call) -> None:
+        """A few calls, at least 20 ms of them; then how many make a sample."""
+        with turn(call):
+            start, count, best = self.now(), 0, float("inf")
+            while count < WARM_CALLS or self.now() - start < WARM_S:
+                before = self.now()
+                call.run()
+                best = min(best, self.now() - before)
+                count += 1
+        block = max(1, round(BLOCK_S / max(best, 1e-8)))
+        least = 2 if best < LONG_S else 1
+        self.inner[call.name] = (max(least, min(BLOCKS, int(SAMPLE_S / (block * max(best, 1e-8))))), block)
+
+    def rounds(self, calls: Sequence[Call]) -> int:
+        return 1
+
+    def sample(self, calls: Sequence[Call], orders: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Seconds a call: one list for each round, by contestant."""
+        found = []
+        with no_garbage():
+            for order in orders:
+                took = [0.0] * len(calls)
+                for i in order:
+                    blocks, count = self.inner[calls[i].name]
+                    with turn(calls[i]):
+                        took[i] = min(self._block(calls[i], count) for _ in range(blocks))
+                found.append(took)
+        return found
+
+    def _block(self, call: Call, count: int) -> float:
+        run = call.run
+        before = self.now()
+        for _ in range(count):
+            run()
+        return max((self.now() - before) / count, 1e-9)
+
+
+@dataclass
+class GpuClock:
+    """Time between two events around each call, while the launches of a whole batch wait behind a kernel that spins.
+
+    So nothing that the CPU does is in it. `cold` empties the L2 cache before each call, as in a model, where other
+    kernels come in between. What two events take by themselves (`overhead_s`, measured against CUPTI once a device) is
+    subtracted: for a kernel of 5 us it is a third.
+    """
+
+    device: Device
+    cold: bool = True
+    overhead_s: float = 0.0
+    hidden: bool = True
+    takes: dict[str, tuple[float, float]] = field(default_factory=dict)  # (device, enqueue) seconds by contestant
+
+    def warm(self, call: Call) -> None:
+        """Three calls (the first may load or compile), then one that tells how long it takes."""
+        with turn(call):
+            for _ in range(3):
+                call.run()
+            self.device.synchronize()
+            self.takes[call.name] = self._once(call)
+
+    def rounds(self, calls: Sequence[Call]) -> int:
+        """How many rounds are queued at once: not so many that the queue is full or the user waits."""
+        if any(c.enter is not None or c.before is not None for c in calls):
+            return 1  # what comes before a turn must not meet work of the turn before
+        device, enqueue = (sum(self.takes[c.name][i] for c in calls) for i in (0, 1))
+        flush = self.device.flush_s * len(calls) if self.cold else 0.0
+        return max(1, min(ROUNDS, int(BATCH_S / (device + flush + 1e-9)), int(ENQUEUE_S / (enqueue + 1e-9))))
+
+    def sample(self, calls: Sequence[Call], orders: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Device seconds a call: one list for each round, by contestant."""
+        with no_garbage():
+            if any(c.enter is not None or c.before is not None for c in calls):
+                return [self._apart(calls, order) for order in orders]
+            flat = [(r, i) for r, order in enumerate(orders) for i in order]
+            seconds = self._batch([calls[i] for _, i in flat])
+        found = [[0.0] * len(calls) for _ in orders]
+        for (r, i), took in zip(flat, seconds, strict=True):
+            found[r][i] = took
+        return found
+
+    def _apart(self, calls: Sequence[Call], order: Sequence[int]) -> list[float]:
+        took = [0.0] * len(calls)
+        for i in order:
+            count = max(1, min(ROUNDS, int(ENQUEUE_S / (self.takes[calls[i].name][1] + 1e-9))))
+            count = 1 if calls[i].before is not None else max(1, min(count, int(BATCH_S / self._costs(calls[i]))))
+            with turn(calls[i]):
+                self.device.synchronize()
+                seconds = self._batch([calls[i]] * count)
+                self.device.synchronize()
+            took[i] = sorted(seconds)[len(seconds) // 2]
+        return took
+
+    def _costs(self, call: Call) -> float:
+        return self.takes[call.name][0] + (self.device.flush_s if self.cold else 0.0) + 1e-9
+
+    def _once(self, call: Call) -> tuple[float, float]:
+        start = self.device.now()
+        call.run()
+        enqueue = self.device.now() - start
+        self.device.synchronize()
+        (seconds,) = self._batch([call], enqueue)
+        return seconds, enqueue
+
+    def _batch(self, calls: Sequence[Call], enqueue: float = 0.0) -> list[float]:
+        """Queue all of them behind a spinning kernel; if the queue ran dry meanwhile, once more behind a longer one."""
+        d = self.device
+        spin = 2 * (enqueue or sum(self.takes[c.name][1] for c in calls)) + PADDING_S
+        for _ in range(3):
+            d.spin(spin)
+            marks = []
+            first = d.event()
+            first.record()
+            start = d.now()
+            for call in calls:
+                if self.cold:
+                    d.flush()
+                before, after = d.event(), d.event()
+                before.record()
+                call.run()
+                after.record()
+                marks.append((before, after))
+            waited = first.query()  # the device came to the first call before the last was queued
+            took = d.now() - start
+            d.synchronize()
+            if not waited:
+                break
+            spin = 2 * took + PADDING_S
+        self.hidden = self.hidden and not waited
+        return [max(b.elapsed_time(a) * 1e-3 - self.overhead_s, 1e-9) for b, a in marks]
