@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import shipped
+from . import shipped, slots
 from .case import Case
 from .configured import Tried, form_of
 from .errors import SchemaError
@@ -40,14 +40,15 @@ def tune(
     """See `Op.tune`."""
     budget_s = _budget(op, budget)
     version = _version(op, slot, device)
-    kernel: Kernel = version.kernel
+    kernel = version.kernel
     if configs and isinstance(kernel, RawKernel):
         names = ", ".join(kernel.declaration.tunes) or "BLOCK"
         raise SchemaError(
             f"configs= widens the space of a Triton cell; v{version.number} of {op.name} is {version.how}: "
             f"write the values into the cell, '//! tune {names.partition(',')[0]} = ...'"
         )
-    tasks = [_task(op, version, c, configs) for c in _cases(op, case)]
+    cases = list({c.label: c for c in _cases(op, case)}.values())
+    tasks = [_task(op, version, c, configs) for c in cases]
     if not tasks[0].space.candidates or (len(tasks[0].space.candidates) == 1 and not configs):
         raise SchemaError(_nothing(op, version))
     report = Tuning(
@@ -56,7 +57,11 @@ def tune(
     )  # fmt: skip
     if version.device == "cuda" and not kernel.unrunnable:
         torch.cuda.init()
-    return Run(report, tasks, budget_s, executor, tell)()
+    found = Run(report, tasks, budget_s, executor, tell)()
+    if found.frozen and kernel.tier == "triton":
+        kernel.trace()
+        slots.settle(op)  # compiled callers took the launcher into their graphs
+    return found
 
 
 # ---------------------------------------------------------------- what it is about

@@ -139,9 +139,9 @@ class Tuning(Report):
         return pd.DataFrame(list(plain))
 
     def __str__(self) -> str:
-        from .show import tune_text
+        from .show.tune_text import tuning
 
-        return tune_text.tuning(self)
+        return tuning(self)
 
 
 def _order(row: TuningRow) -> tuple[bool, float]:

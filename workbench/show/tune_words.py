@@ -11,6 +11,12 @@ WORD = {
 }  # fmt: skip
 
 
+SEVERAL = {
+    "build": "do not compile", "resources": "do not fit", "mismatch": "differ", "crash": "crash", "hang": "hang",
+    "overrun": "write too far", "mutation": "write an input", "error": "raise",
+}  # fmt: skip
+
+
 def head(report: Tuning) -> list[str]:
     """Of what, on what, how many, how long."""
     cases = ", ".join(report.cases)
@@ -22,10 +28,10 @@ def head(report: Tuning) -> list[str]:
 
 def counts(report: Tuning) -> str:
     """`12 configurations: 9 timed, 2 pruned, 1 differs`; how many of them are remembered."""
-    told: dict[str, int] = {}
+    found: dict[str, int] = {}
     for row in report.rows:
-        word = WORD.get(row.status, row.status)
-        told[word] = told.get(word, 0) + 1
+        found[row.status] = found.get(row.status, 0) + 1
+    told = {(SEVERAL if n > 1 else WORD).get(status, status): n for status, n in found.items()}
     remembered = sum(r.remembered for r in report.rows)
     known = f"; {'all' if remembered == len(report.rows) else remembered} known from before" if remembered else ""
     parts = ", ".join(f"{n} {word}" for word, n in told.items())

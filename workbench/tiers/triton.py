@@ -217,7 +217,10 @@ class TritonKernel(Kernel):
     @property
     def inlined(self) -> str:
         """The digest of the text that compiled callers take into their graphs; "" where the op stays opaque."""
-        return self._text if self._traced is not None else ""
+        if self._traced is None:
+            return ""
+        tuned = repr(sorted(self.frozen.items()))
+        return store.key({"text": self._text, "tuned": tuned}) if self.frozen else self._text
 
     # ------------------------------------------------------------ run
 
@@ -240,6 +243,10 @@ class TritonKernel(Kernel):
         if self.unrunnable:
             return
         self.refresh()
+        self.trace()
+
+    def trace(self) -> None:
+        """Let compiled callers look into the launcher, where they can; again after its kernels were tuned."""
         traced = None if self.interpreted or self.left_out else triton_run.traceable(self.source, self.plan)
         self._traced = traced
         if traced is not None:

@@ -104,7 +104,7 @@ class One:
             elsewhere.spread(self.job.executor, self.task.ship, ready, left_s=self.left, notes=self.job.notes)
         ):
             self.job.step(self.task, "elsewhere", done, len(ready))
-            rows: list[Any] = answer or [None] * len(some)
+            rows: list[Any] = answer if answer is not None else [None for _ in some]
             for one, row in zip(some, rows, strict=True):
                 if row is None:
                     lost.append(one)

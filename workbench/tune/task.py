@@ -19,6 +19,7 @@ class Kept(Protocol):
     def add(self, rows: Mapping[str, Mapping[str, Any]], about: str = "") -> str: ...
 
 
+Tell = Callable[[Progress], object]
 Tried = Sequence[tuple[str, str]]  # status ("agree" or what went wrong) and a sentence, for each candidate
 
 
@@ -39,7 +40,3 @@ class Task:
     clock: Callable[[], Clock]
     unrunnable: str = ""
     ship: Callable[[Sequence[Candidate]], Shipment] | None = None
-
-
-class Tell(Protocol):
-    def __call__(self, told: Progress) -> object: ...

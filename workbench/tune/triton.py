@@ -147,6 +147,9 @@ class TritonSpace:
         self.leave()
         self.enter(one)
         self._former.clear()
+        name, _ = self._key(one)
+        tuner, winner = self.tuners[name], self._configs[self._key(one)]
+        tuner.workbench_winners = [*(c for c in getattr(tuner, "workbench_winners", ()) if c != winner), winner]
         tensors = [t for a in self.kernel.declaration.arguments if a.is_tensor or a.is_tensor_list
                    for t in _several(self.arguments.get(a.name))]  # fmt: skip
         key, config = frozen_key(tensors), dict(one.config)
@@ -212,15 +215,15 @@ def _more(configs: Any, names: Sequence[str], op: str) -> dict[str, list[dict[st
 
 
 def _full(config: Any, op: str) -> dict[str, Any]:
-    from triton import Config
+    from triton import Config as Its
 
-    if isinstance(config, Config):
+    if isinstance(config, Its):
         return dict(config.all_kwargs())
-    if not isinstance(config, dict) or not all(isinstance(n, str) for n in config):
+    if not isinstance(config, dict) or not all(type(n) is str for n in config):
         wanted = 'triton.Config, or mappings such as {"BLOCK": 64, "num_warps": 8}'
         raise SchemaError(f"{op}: configs= holds {wanted}; got {config!r}")
     options = {n: v for n, v in config.items() if n in triton_tune.OPTIONS}
-    return dict(Config({n: v for n, v in config.items() if n not in triton_tune.OPTIONS}, **options).all_kwargs())
+    return dict(Its({n: v for n, v in config.items() if n not in triton_tune.OPTIONS}, **options).all_kwargs())
 
 
 __all__ = ["TritonSpace", "as_plain", "pasted"]
