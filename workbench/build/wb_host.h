@@ -1,7 +1,7 @@
 // What host cells stand on: torch's stable ABI, `Tensor`, and the conversions between a schema's types and C++ ones.
 // Precompiled as a whole; cells include nothing of torch themselves.
 #pragma once
-
+#define WB_LIVE  // see launcher.h
 #include <torch/headeronly/util/shim_utils.h>
 
 #include <stdexcept>
@@ -99,6 +99,7 @@ template <typename T> T& given(std::optional<T>& value, const char* what, const 
   return *value;
 }
 
+#ifdef WB_LIVE
 // ---- dtypes that arrive for the first time: the notebook tries the function with them before it is called here -------
 inline int (*miss)(const int8_t* dtypes, int32_t count) = nullptr;  // 0: tried, go on
 inline std::atomic<uint64_t> tried[32];
@@ -144,6 +145,7 @@ template <typename... Given> void arrive(const Given&... given) {
   }
   ask_about(a, tried[a.hash % 32]);
 }
+#endif
 
 // ---- what the launcher lends for one call ----------------------------------------------------------------------------
 inline Tensor borrow(void* handle) {
@@ -192,10 +194,15 @@ template <typename T> bool strided(const std::vector<T>& list) {
   return false;
 }
 template <typename T> bool strided(const T&) { return false; }
+#ifdef WB_LIVE
 inline int ask_layout = 0;  // 1: ask for the strides of the results at every call
 template <typename... Given> bool ask(const Given&... given) {
   return __builtin_expect(ask_layout || (strided(given) || ...), 0);
 }
+#else
+template <typename... Given> bool ask(const Given&... given) { return __builtin_expect((strided(given) || ...), 0); }
+template <typename... Given> bool always(const Given&...) { return true; }
+#endif
 
 inline void make_contiguous(Tensor& t) {
   if (!strided(t)) return;
@@ -263,10 +270,13 @@ inline Tensor gradient(const std::optional<Tensor>& t, const char*) {
 }
 inline std::vector<Tensor> gradient(const std::vector<Tensor>& list, const char*) { return list; }
 
+#ifdef WB_LIVE
 inline torch::stable::detail::StableLibrary* library = nullptr;  // never destroyed at exit: torch may be gone by then
 inline std::string reply;
+#endif
 }  // namespace wb
 
+#ifdef WB_LIVE
 #define WB_EXPORT extern "C" __attribute__((visibility("default")))
 #define WB_MODULE(ns, key, ...)                                                                                      \
   WB_EXPORT void wb_ask_layout(int always) { wb::ask_layout = always; }                                              \
@@ -287,3 +297,4 @@ inline std::string reply;
     }                                                                                                                \
     return nullptr;                                                                                                  \
   }
+#endif
