@@ -8,10 +8,10 @@ READY  := $(VENV)/.ready
 ROOT   := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour lab test lint format bench clean
+.PHONY: help setup tour lab test test-browser lint format bench clean
 
 help:  ## Say what there is to type
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{ printf "%-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{ printf "%-18s %s\n", $$1, $$2 }'
 
 setup: $(READY)  ## Make .venv with everything in it (once, and again when pyproject.toml or constraints.txt change)
 
@@ -27,6 +27,9 @@ lab: $(READY)  ## Open the tour in JupyterLab
 test: ARGS ?= -m "not slow"
 test: $(READY)  ## Run the tests; ARGS="" runs the slow ones too, as CI does
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-browser: $(READY)  ## Drive JupyterLab in Chromium; screenshots go to out/browser (CI runs this as part of the tests)
+	@$(BIN)/python -m pytest -m browser $(ARGS)
 
 lint: $(READY)  ## Check style and types
 	@status=0; $(BIN)/python -m ruff check . || status=1; $(BIN)/python -m mypy || status=1; exit $$status

@@ -14,11 +14,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
-from . import cells, commands, watch
+from . import cells, commands, describe, watch
 from .build import process
 from .build.triton_text import offering
+from .define import ops
 from .errors import SchemaError, WorkbenchError
-from .report import Line, Watched
+from .report import Line
 from .show import live, open_cards, progress, waiting, words
 from .source import Source
 
@@ -231,7 +232,9 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 def _cell_ended(_: object) -> None:
-    """Cards on the page follow what the cell did."""
+    """Cards on the page follow what the cell did; those that come later open at it."""
+    for op in ops.values():
+        describe.notice(op)
     open_cards.refresh()
 
 

@@ -50,8 +50,9 @@ def used_columns(rows: Sequence[HistoryRow]) -> list[int]:
 def tracks(rows: Sequence[HistoryRow], used: Sequence[int]) -> str:
     """Widths of the columns that fit every row: what lines up tables which each hold one row."""
     plain = [_plain(row) for row in rows]
-    widths = [max(len(HEADS[i][0]), *(len(row[i]) for row in plain)) + (4 if i == 0 else 2) for i in used[:-1]]
-    return " ".join([*(f"{w}ch" for w in widths), "minmax(0, 1fr)"])
+    longest = [max(len(HEADS[i][0]), *(len(row[i]) for row in plain)) for i in used[:-1]]
+    widths = [0.9 * n + (3.4 if i == 0 else 2) for i, n in enumerate(longest)]  # letters are narrower than digits
+    return " ".join([*(f"{w:.1f}ch" for w in widths), "minmax(0, 1fr)"])
 
 
 def separate(rows: Sequence[HistoryRow], used: Sequence[int]) -> list[str]:

@@ -30,17 +30,17 @@ class Ledger:
 
     def _in_sight(self) -> list[ipywidgets.Widget]:
         head, *tables = ledger.separate(self.newest[: ledger.OPEN], self.used)
-        rows: list[ipywidgets.Widget] = [self._row(head)]
+        rows: list[ipywidgets.Widget] = [self._beside(self._row(head))]
         for entry, table in zip(self.newest, tables, strict=False):
-            row = self._row(table)
-            rows.append(self._beside(row, self._button(entry.version)) if entry.status == "former" else row)
+            beside = [self._button(entry.version)] if entry.status == "former" else []
+            rows.append(self._beside(self._row(table), *beside))
         return rows
 
     def _row(self, table: str) -> ipywidgets.HTML:
         return ipywidgets.HTML(html.page(table), layout=self.wide)
 
-    def _beside(self, shown: ipywidgets.Widget, button: ipywidgets.Button) -> ipywidgets.HBox:
-        row = ipywidgets.HBox([shown, button])
+    def _beside(self, shown: ipywidgets.Widget, *buttons: ipywidgets.Button) -> ipywidgets.HBox:
+        row = ipywidgets.HBox([shown, *buttons])
         row.add_class("wb-version")
         return row
 
