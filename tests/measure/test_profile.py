@@ -245,3 +245,37 @@ def test_a_kernel_of_a_gpu_is_on_the_timeline(namespace):
     assert {s.track for s in report.timeline if s.kind == "kernel"} == {"GPU"}
     assert any("elementwise" in k.name and k.registers for k in report.kernels)
     assert {k.phase for k in report.kernels} == {"forward", "backward"}
+
+
+CUDA_SCALE = """\
+//! n = x.numel()
+//! out = empty_like(x)
+//! grid = cdiv(n, 256)
+//! block = 256
+template <typename T>
+__global__ void scale(const T* x, T* out, float k, int n) {
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) out[i] = T(x[i] * k + 1);
+}
+"""
+
+
+@pytest.mark.gpu
+def test_a_cuda_cell_has_its_resources_and_its_counters_or_a_note_says_why(namespace):
+    op = scaled(namespace)
+    wb.cuda(op, CUDA_SCALE)
+    report = op.profile("large float32")
+    (kernel,) = [k for k in report.kernels if k.phase == "forward"]
+    assert kernel.name.startswith("scale") and kernel.registers > 0 and kernel.block == (256, 1, 1)
+    assert report.phase("forward").runs == "v1 raw CUDA" and report.phase("forward").launches == 1
+    assert report.counters or any("counters" in n for n in report.notes)
+    for counted in report.counters:
+        assert 0 < counted.occupancy <= 1 and 0 < counted.memory_share <= 1 and counted.duration_us > 0
+
+
+@pytest.mark.gpu
+def test_a_gpus_figures_fit_together(namespace):
+    report = scaled(namespace).profile("large float32", device="cuda", counters=False)
+    forward = report.phase("forward")
+    assert forward.kernel_us == pytest.approx(sum(k.self_us for k in report.kernels if k.phase == "forward"), rel=0.5)
+    assert forward.dispatch_us > 0 and len(forward.gaps_us) == 1 and forward.peak_bytes >= 300 * 100 * 4
