@@ -11,8 +11,8 @@ from torch import Tensor
 import workbench as wb
 from tests.live import NORM, NORM_BACKWARD
 from workbench.errors import WorkbenchError
+from workbench.measure import memory, profile_machine, profile_run
 from workbench.measure import profile as profiling
-from workbench.measure import profile_machine, profile_run
 
 
 @pytest.fixture(autouse=True)
@@ -208,9 +208,24 @@ def test_a_case_beyond_memory_is_told_as_such(namespace):
     def _(t):
         yield wb.case("huge", t(3), 1 << 50, bench=True)
 
-    with pytest.raises(WorkbenchError, match="case 'huge float32' does not fit into memory: .*Profile a smaller case"):
+    with pytest.raises(WorkbenchError, match="case 'huge float32' does not fit in memory: .*Profile a smaller case"):
         huge.profile()
     profile_run.refuse_a_second()
+
+
+def test_a_case_whose_tensors_alone_are_too_large_is_not_made(namespace, monkeypatch):
+    @wb.op(f"{namespace}::plain")
+    def plain(x: Tensor) -> Tensor:
+        return -x
+
+    @plain.cases
+    def _(t):
+        yield t(3)
+        yield wb.case("vast", t(4096, 4096), bench=True)
+
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 20)
+    with pytest.raises(WorkbenchError, match="case 'vast float32' does not fit in memory: it needs at least"):
+        plain.profile()
 
 
 def test_what_an_op_raises_comes_through(namespace):

@@ -22,7 +22,7 @@ from ..errors import WorkbenchError
 from ..inputs import draw, fresh, tensors_in
 from ..measurement import Work
 from ..profiling import Advice, Counters, Phase, Profile, ProfileRow
-from . import ceilings, profile_advice, profile_figures, profile_machine, profile_run, profile_trace, work
+from . import ceilings, memory, profile_advice, profile_figures, profile_machine, profile_run, profile_trace, work
 from .profile_seen import Seen
 
 STEPS = 4
@@ -69,7 +69,7 @@ def profile(
         tell(Progress(op.qualname, what, step, STEPS, time.perf_counter() - begin))
 
     at(0, f"making the inputs of {chosen.label}")
-    with fitting(chosen):
+    with fitting(chosen, device):
         calls = Calls(op, chosen, device, backward)
         at(1, f"calls of {chosen.label}, no profiler")
         alone, count = profile_run.alone(calls, device)
@@ -202,16 +202,19 @@ def native_names(op, device: str) -> frozenset[str]:
 
 
 @contextmanager
-def fitting(case: Case) -> Iterator[None]:
-    """A case that does not fit into memory is a WorkbenchError that says so."""
+def fitting(case: Case, device: str) -> Iterator[None]:
+    """A case that does not fit into memory is a WorkbenchError, before its tensors are made if it can be."""
     try:
+        memory.check(memory.needs(case), device)
         yield
+    except memory.NoRoomError as error:
+        raise WorkbenchError(f"case {case.label!r} {error}. Profile a smaller case") from None
     except (MemoryError, RuntimeError) as error:
         said = str(error)
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in said:
             raise
         first = said.strip().splitlines()[0] if said.strip() else "out of memory"
-        raise WorkbenchError(f"case {case.label!r} does not fit into memory: {first}. Profile a smaller case") from None
+        raise WorkbenchError(f"case {case.label!r} does not fit in memory: {first}. Profile a smaller case") from None
 
 
 # ---------------------------------------------------------------- the report
