@@ -21,6 +21,10 @@ BATCH = 16  # configurations of one job of the trial
 BUILD_SHARE = 0.8  # of the budget; timing gets the rest, whatever was built
 FINALISTS = 4  # of those that were measured elsewhere, for a look here
 KEPT = {"build", "resources", "mismatch", "crash", "hang", "overrun", "mutation", "error", PRUNED, TIMED}
+FIELDS: dict[str, type | tuple[type, ...]] = {  # of a row, as they are kept
+    "status": str, "time_us": (int, float), "reason": str, "registers": int, "shared": int, "spills": int,
+    "final": bool, "place": str,
+}  # fmt: skip
 
 
 class One:
@@ -64,14 +68,11 @@ class One:
             self._keep(todo)
 
     def _recall(self, one: Candidate, known: Mapping[str, Mapping[str, Any]]) -> bool:
-        row = known.get(one.name)
-        if row is None:
+        row = known.get(one.name, {})
+        fields = {k: row[k] for k, kind in FIELDS.items() if isinstance(row.get(k), kind)}
+        if fields.keys() != FIELDS.keys() or fields["status"] not in KEPT or not fields["time_us"] >= 0:
             return False
-        fields = {k: v for k, v in row.items() if k in TuningRow.__dataclass_fields__}
-        try:
-            self.put(one, **{**fields, "remembered": True})
-        except TypeError:
-            return False
+        self.put(one, **fields, remembered=True)
         return True
 
     def _ready(self, todo: Sequence[Candidate]) -> list[Candidate]:
@@ -88,8 +89,7 @@ class One:
     def _keep(self, todo: Sequence[Candidate]) -> None:
         rows = {c: r for c in self.space.candidates if (r := self.job.rows[self.task.label, c]).status in KEPT}
         new = {c: r for c, r in rows.items() if c in todo or not r.remembered}
-        kept = ("status", "time_us", "reason", "registers", "shared", "spills", "final", "place")
-        plain = {c.name: {k: getattr(r, k) for k in kept} for c, r in new.items()}
+        plain = {c.name: {k: getattr(r, k) for k in FIELDS} for c, r in new.items()}
         said = self.task.shelf.add(plain, f"{self.job.report.op} {self.job.report.slot}, {self.task.label}")
         self.job.notes += [said] if said else []
 
@@ -171,7 +171,7 @@ class One:
                     if same and row.final and one not in found.seconds:
                         self.job.rows[label, one] = replace(row, final=False, remembered=False)
         if not found.complete and self.left() <= 0:
-            self.job.stopped = self.job.stopped or f"the budget of {self.job.budget_s:g} s ended"
+            self.job.stopped = self.job.stopped or self.job.ended
 
     def _built(self, ready: Sequence[Candidate]) -> list[Candidate]:
         """Those that compile, and agree with the reference where they can run."""
@@ -196,7 +196,6 @@ class One:
                     good += self._tried(waiting)
                     waiting = []
                 if good and self.left(BUILD_SHARE) <= 0:
-                    self.job.stopped = f"the budget of {self.job.budget_s:g} s ended"
                     break
             good += self._tried(waiting)
             waiting = []

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from ..check.full.finding import Progress
-from ..tuning import Tuning, TuningRow, spelled
+from ..tuning import NOT_REACHED, Tuning, TuningRow, spelled
 from .one import One
 from .space import Candidate
 from .task import Task, Tell
@@ -47,6 +47,8 @@ class Run:
 
     def _report(self) -> Tuning:
         rows = tuple(r for task in self.tasks for (label, _), r in self.rows.items() if label == task.label)
+        if not self.stopped and any(r.status == NOT_REACHED for r in rows):
+            self.stopped = self.ended
         return replace(
             self.report, rows=rows, trials=len(self.trials), seconds=self.now() - self.started,
             budget_s=self.budget_s, stopped=self.stopped, notes=(*self.report.notes, *dict.fromkeys(self.notes)),
@@ -67,6 +69,10 @@ class Run:
         winners = {k: r.config for (case, k), r in report.winners.items() if case == best.case}
         winners[best.kernel] = best.config
         return replace(report, line=self.tasks[0].space.line(winners), frozen=frozen)
+
+    @property
+    def ended(self) -> str:
+        return f"the budget of {self.budget_s:g} s ended"
 
     def step(self, task: Task, what: str, done: int, of: int) -> None:
         best = min((r for (case, _), r in self.rows.items() if r.ok and case == task.label), default=None,
