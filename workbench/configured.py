@@ -118,7 +118,7 @@ class Tried:
     def _beside(self) -> Evidence:
         """The evidence with its answers on the GPU: large ones are compared there."""
         e = self.evidence
-        if self.version.device != "cuda" or e.wanted.compare is not None:
+        if self.kernel.trial_device != "cuda" or e.wanted.compare is not None:
             return e
         answers = tuple(
             replace(o, value=o.value.cuda(), true=o.true.cuda(), own=None if o.own is None else o.own.cuda())

@@ -68,7 +68,7 @@ def test_what_no_gpu_takes_is_not_built(space, config, reason):
 def test_each_is_built_and_tells_what_it_takes(space):
     some = [c for c in space.candidates if not space.ruled_out(c)]
     assert [c.config for c in some] == [{"BLOCK": 128, "ROOM": 1}, {"BLOCK": 256, "ROOM": 1}]
-    assert {c.name: failed for c, failed in space.build(some)} == dict.fromkeys((c.name for c in some))
+    assert {c.name: failed for c, failed in space.build(some)} == dict.fromkeys(c.name for c in some)
     assert all(8 <= space.resources(c)[0].registers <= 32 for c in some)
     assert [space.resources(c)[0].kernel for c in some] == ["f<float, 128>", "f<float, 256>"]
 
