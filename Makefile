@@ -39,7 +39,7 @@ format: $(READY)  ## Put the sources into their standard form
 	@$(BIN)/python -m ruff format .
 
 bench: $(READY)  ## Measure the figures in the README; writes benchmarks/results
-	@status=0; for each in call_overhead edit_latency extension_latency inspect_latency; do \
+	@status=0; for each in call_overhead edit_latency extension_latency inspect_latency card_speed; do \
 	  $(BIN)/python -m benchmarks.$$each $(ARGS) || status=1; done; exit $$status
 
 clean:  ## Remove what the other targets made

@@ -213,6 +213,8 @@ def register(shell: InteractiveShell) -> None:
         cells.listeners.append(show_line)
     progress.place = _place if live() else None
     open_cards.publish = partial(display, raw=True)
+    if live():
+        open_cards.prepare()
     progress.followers[:] = [open_cards.follow]
     if _cell_ended not in shell.events.callbacks["post_run_cell"]:
         shell.events.register("post_run_cell", _cell_ended)

@@ -7,6 +7,7 @@ hidden while the widget is there, and the widget's place is hidden once it is go
 from __future__ import annotations
 
 import secrets
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,6 +23,18 @@ FOLLOWED = 3  # cards of one op that follow it; an older one goes back to its ht
 
 # Puts a MIME bundle below the cell that runs. The notebook's magics give it.
 publish: Callable[[dict], object] | None = None
+
+
+def prepare() -> None:
+    """Import what the first card needs, in a thread of its own: the widgets' library takes a while."""
+
+    def fetch() -> None:
+        try:
+            from . import widget  # noqa: F401  for the next import of it
+        except ImportError:
+            pass
+
+    threading.Thread(target=fetch, name="workbench-widgets", daemon=True).start()
 
 
 class Subject:
