@@ -259,6 +259,14 @@ void total(const T* x, T* out, int64_t rows, int64_t cols) {
 """
 
 
+def above(x: Tensor, k: float = 0.0) -> Tensor:
+    return x[x > k]
+
+
+def above_kernel(x, k=0.0):
+    return x.masked_select(x > k)
+
+
 def cube(x: Tensor, y: Tensor) -> Tensor:
     return x * x * x * y
 
@@ -290,5 +298,6 @@ OPS = {
     ),
     "strided": Correct(strided, lambda t: [t(4, 64)], {"forward": STRIDED}),
     "total": Correct(total, lambda t: [t(4, 32)], {"forward": TOTAL}, dtypes=(torch.float32, torch.bfloat16)),
+    "above": Correct(above, lambda t: [t(4, 8)], {"forward": above_kernel}),
     "cube": Correct(cube, lambda t: [(t(4, 8), t(4, 8))], {"forward": cube_kernel, "backward": cube_backward}),
 }  # fmt: skip

@@ -87,6 +87,10 @@ def twice_if_expanded(grad_out, x, y):
     return g * 3 * x * x * y, g * x * x * x
 
 
+def from_k_on(x, k=0.0):
+    return x.masked_select(x >= k)
+
+
 MUTANTS = (
     # ---- sizes
     m(
@@ -300,6 +304,7 @@ MUTANTS = (
         ("sum / cols) + float(eps))", "sum / cols))"),
         about="zeros",
     ),
+    python("from k on, not above it", "above", "values", "has shape", forward=from_k_on),
     python("infinity becomes a number", "cube", "values", "elements differ", forward=always_finite),
     # ---- scalars
     m("k is an integer", "scale", "scalars", "elements differ", ("x[i] * k", "x[i] * int(k)")),

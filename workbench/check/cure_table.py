@@ -24,6 +24,7 @@ WRITES = "The op changes an argument that its schema does not name: add it to mu
 ALIASES = "The op returns one of its inputs, or a view of it: return a clone."
 DYNAMIC = "The shape depends on values: give @op.fake, with torch.library.get_ctx().new_dynamic_size() as that size."
 GENERATOR = "Drawing numbers from a generator has no symbolic form in torch: give @op.fake."
+VALUES = "The fake looks at values, as the reference does where no other is given: give @op.fake one that looks at sizes only."
 SYMBOLIC = "A fake must work with symbolic sizes: no int() and no `if` on a size."
 OTHER_FORMULA = "The backward is not the forward's derivative: look at its formula."
 NOT_SAVED = "The backward takes what no forward saved: put a forward cell that makes it beside, or compute it again."
@@ -31,6 +32,8 @@ STATE = "Does the op keep state, or read outside of its inputs?"
 GUARD = "Guard the last block: `if (i < n)`, and a loop for what no whole vector holds."
 GRAPH_BREAK = "Something between its tensors is no torch code: keep .item(), print and `if` on values out of the graph."
 
+LOOKS = r"guard on data-dependent|DataDependentOutput|local_scalar_dense"
+UNKNOWN = r"data.?depend|unbacked|DynamicOutputShape|depends on the values"
 FAR_OFF = " (far off)"  # added to a failure in which an element is further off than any rounding
 
 TABLE: tuple[Cure, ...] = (
@@ -85,7 +88,8 @@ TABLE: tuple[Cure, ...] = (
     Cure("schema", r"alias", "the op returns an input or a view of it", ALIASES),
     Cure("schema", r"argument|arity|expected \d+|positional", "wrong arity against the schema",
          "The kernel takes other arguments than the schema says: run the op's own cell again, or change the signature."),
-    Cure("fake", r"data.?depend|unbacked|DynamicOutputShape|depends on the values", "the shape of an output depends on values", DYNAMIC),
+    Cure("fake", LOOKS, "a fake that looks at values", VALUES),
+    Cure("fake", UNKNOWN, "the shape of an output depends on values", DYNAMIC),
     Cure("fake", r"not allocated|data_ptr|no fake|'meta' backend", "missing fake: data is not allocated yet", NO_FAKE),
     Cure("fake", r"guard|symbol|SymInt", "a fake that does not take SymInts", SYMBOLIC),
     Cure("fake", r"\bdtype|(float|int)\d* .*by the fake, (?!\1)", "the fake's dtype is not the kernel's", SAME_FAKE.format("dtypes")),
@@ -113,30 +117,27 @@ TABLE: tuple[Cure, ...] = (
     Cure("gradcheck", r"reentrant|determinis", "the backward gives other values each time",
          "The backward gives other values each time: a race, or atomics."),
     # graphs
-    Cure("compile", r"not allocated|no fake", "missing fake, seen when compiled", NO_FAKE),
-    Cure("compile", r"data.?depend|unbacked|DynamicOutputShape|depends on the values", "the shape of an output depends on values", DYNAMIC),
-    Cure("compile", r"only concrete integers", "a generator in the reference, seen when compiled", GENERATOR),
-    Cure("compile", r"symbol|SymInt|guard", "a fake that does not take SymInts, seen when compiled", SYMBOLIC),
+    Cure("graphs", r"not allocated|no fake|support running with fake", "missing fake, seen when compiled", NO_FAKE),
+    Cure("graphs", LOOKS, "a fake that looks at values, seen when compiled", VALUES),
+    Cure("graphs", UNKNOWN, "the shape of an output depends on values", DYNAMIC),
+    Cure("graphs", r"only concrete integers", "a generator in the reference, seen when compiled", GENERATOR),
+    Cure("graphs", r"symbol|SymInt|guards? |guard on|fake tensor call|specializ", "a fake that does not take SymInts, seen when compiled", SYMBOLIC),
+    Cure("graphs", r"graph break|Unsupported", "graph break: dynamo stops at the op", GRAPH_BREAK),
     Cure("compile", r"shape|size", "shape mismatch only when compiled", SAME_FAKE.format("shapes")),
-    Cure("compile", r"graph break|Unsupported", "graph break: dynamo stops at the op", GRAPH_BREAK),
     Cure("compile", r"grad", "the backward fails when compiled",
          "The backward must use only what it is given, no tensors that it closed over."),
     Cure("compile", r"not close|differ|mismatch", "values differ when compiled", STATE),
-    Cure("compiled = eager", r"not allocated|no fake", "missing fake, seen when compiled", NO_FAKE),
-    Cure("compiled = eager", r"data.?depend|unbacked|DynamicOutputShape|depends on the values", "the shape of an output depends on values", DYNAMIC),
+    Cure("compile", r".", "raises with symbolic sizes only", SYMBOLIC),
     Cure("compiled = eager", r"strides", "the strides differ when compiled", "The fake says other strides than the kernel writes: see the fake row."),
     Cure("compiled = eager", r"differ", "values differ when compiled", STATE),
-    Cure("compiled = eager", r"symbol|SymInt|guard", "a fake that does not take SymInts, seen when compiled", SYMBOLIC),
     Cure("compiled, dynamic shapes", r"graphs for", "compiled again for each size", SYMBOLIC),
     Cure("compiled, dynamic shapes", r"strides|shape", "shape mismatch only when compiled", SAME_FAKE.format("shapes and strides")),
-    Cure("compiled, dynamic shapes", r"graph break|Unsupported", "graph break: dynamo stops at the op", GRAPH_BREAK),
-    Cure("compiled, dynamic shapes", r"symbol|SymInt|guard|concrete", "a fake that does not take SymInts", SYMBOLIC),
-    Cure("compiled, dynamic shapes", r"data.?depend|unbacked", "the shape of an output depends on values", DYNAMIC),
     Cure("compiled, dynamic shapes", r".", "values differ when compiled", STATE),
     Cure("compiled, gradients", r"differ", "gradients differ when compiled", "The backward must use only what it is given, no tensors that it closed over."),
     Cure("compiled, gradients", r".", "the backward fails when compiled", SYMBOLIC),
     Cure("export", r"refuses other sizes|specializ|constant", "an exported program takes one size only", SYMBOLIC),
     Cure("export", r".", "torch.export fails", GRAPH_BREAK),
+    Cure("inductor", r"expected size", "shape mismatch only when compiled", SAME_FAKE.format("shapes and strides")),
     Cure("inductor", r"fus|fallback|lower", "an op that Inductor cannot fuse",
          "An opaque op is called as it is: do more inside it, or leave it to the reference where Inductor does well."),
     Cure("inductor", r".", "Inductor hands it other layouts than eager mode", "Take strided inputs, or make them contiguous first."),

@@ -8,6 +8,8 @@ import re
 from ..report import Mismatch
 from .cure_table import FAR_OFF, TABLE, Cure
 
+GRAPHS = {"compile", "compiled = eager", "compiled, dynamic shapes", "compiled, gradients", "export", "inductor",
+          "autocast"}  # fmt: skip
 SAME = {"mismatch": "agreement", "metadata": "fake", "gradients, other inputs": "gradients"}
 
 
@@ -19,8 +21,8 @@ def cure(check: str, failure: str) -> str:
 
     `check` is the row that failed, or the kind of the failure.
     """
-    about = SAME.get(check, check)
-    fits = (c.cure for c in TABLE if c.about in ("", about) and re.search(c.words, failure, re.IGNORECASE))
+    about = {"", SAME.get(check, check), *(["graphs"] if check in GRAPHS else [])}
+    fits = (c.cure for c in TABLE if c.about in about and re.search(c.words, failure, re.IGNORECASE))
     return next(fits, "")
 
 
@@ -45,7 +47,8 @@ def page() -> str:
 
 def _title(about: str) -> str:
     plain = about[:1].upper() + about[1:]
-    return {"": "Anywhere", "build": "Building", "agreement": "Values"}.get(about, plain)
+    named = {"": "Anywhere", "build": "Building", "agreement": "Values", "graphs": "Compiled, in any row"}
+    return named.get(about, plain)
 
 
 def _row(c: Cure) -> str:

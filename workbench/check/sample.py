@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -85,9 +86,17 @@ def failed(name: str, label: str, failure: object, on: str = "") -> Row:
 
 
 def first_line(failure: object) -> str:
-    """What an exception says first; most of torch's go on for a page."""
+    """What an exception says first; most of torch's go on for a page.
+
+    >>> first_line(error)               # of dynamo, which tells the cause further down
+    "RuntimeError when making fake tensor call: AttributeError: 'SymInt' object has no attribute 'bit_length'"
+    """
     lines = str(failure).strip().splitlines()
-    return lines[0].rstrip(",: ") if lines else ""
+    if not lines:
+        return ""
+    cause = re.search(r"""^  Explanation: .*: got (\w+)\((["'])(.*)\2,?\)$""", str(failure), re.MULTILINE)
+    first = lines[0].rstrip(",: ")
+    return f"{first}: {cause[1]}: {cause[3]}" if cause else first
 
 
 def size(case: Case) -> tuple[bool, int, int]:

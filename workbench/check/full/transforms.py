@@ -20,6 +20,10 @@ from .values import like
 BATCH = 3
 
 
+class UnevenError(Exception):
+    """Results of several sizes, which no batch can hold."""
+
+
 def vmapped(sample: Sample, *, strided: bool = True) -> list[Row]:
     """`torch.vmap` over all tensors, over each alone, along the first dimension and the last, against a loop."""
     name, op = "vmap", sample.op
@@ -44,6 +48,8 @@ def vmapped(sample: Sample, *, strided: bool = True) -> list[Row]:
             if op.schema.mutated and "is written in place and not contiguous" in str(error):
                 refused.append(about)  # a mutated argument is never copied
                 continue
+            if isinstance(error, UnevenError):
+                return [Row(name, about, "skip", f"not judged: {error}")]
             return [failed(name, about, error)]
         tried.append(about)
     said = f"as a loop over the batch, over {'; '.join(tried)}"
@@ -65,10 +71,14 @@ def _vmap_differs(sample: Sample, named: dict, batched: Sequence[str], dim: int)
         return tuple(agree.leaves(op.schema, arguments, call(op, arguments)).values())
 
     with torch.no_grad():
-        out = torch.vmap(one, in_dims=(dim,) * len(batched))(*[given[n] for n in batched])
+        alone = []
         for i in range(BATCH):
             arguments = replaced({**given, **other}, {n: other[n].select(dim, i).clone() for n in batched})
-            wanted = agree.leaves(op.schema, arguments, call(op, arguments))
+            alone.append(agree.leaves(op.schema, arguments, call(op, arguments)))
+            if [x.shape for x in alone[i].values()] != [x.shape for x in alone[0].values()]:
+                raise UnevenError("shapes depend on values, so there is no batch of results")
+        out = torch.vmap(one, in_dims=(dim,) * len(batched))(*[given[n] for n in batched])
+        for i, wanted in enumerate(alone):
             for (n, x), y in zip(wanted.items(), out, strict=True):
                 if y.shape[1:] != x.shape:
                     return f"{n} has shape {tuple(y.shape[1:])} in a batch, {tuple(x.shape)} alone"
