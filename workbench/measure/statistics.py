@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 TRIM = 0.2  # of the samples, at each end: a sample that met another process says nothing of the kernel
-RESAMPLES = 2000
+RESAMPLES = 1000
 SEED = 20_240
 LEVEL, EARLY = 0.95, 0.99  # of the interval that is shown, and of the one that may end a measurement early
 RELEVANT = {"cpu": 0.04, "cuda": 0.02}  # a difference up to this share is none

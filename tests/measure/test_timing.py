@@ -1,0 +1,151 @@
+"""Clocks and rounds, on a GPU and a clock that stand in for real ones."""
+
+import random
+
+import pytest
+
+from tests.measure.fakes import Clock, Gpu
+from workbench.measure.clock import Call, CpuClock, GpuClock
+from workbench.measure.timing import LEAST, LEAST_OVER, compare
+
+
+def gpu_calls(gpu, *seconds):
+    return [Call(f"k{i}", gpu.kernel(s)) for i, s in enumerate(seconds)]
+
+
+@pytest.mark.parametrize("seconds", [5e-6, 2e-3])
+def test_a_kernels_time_is_the_devices_without_launch_events_or_flush(seconds):
+    gpu = Gpu(launch_s=30e-6)  # six times the small kernel
+    clock = GpuClock(gpu, cold=True, overhead_s=1e-6)
+    (call,) = gpu_calls(gpu, seconds)
+    clock.warm(call)
+    timed = compare(clock, [call], 0.02, 5.0, now=gpu.now)
+    assert timed.seconds(0).mid == pytest.approx(seconds, rel=1e-6)
+    assert clock.hidden
+    assert len(timed.rounds) == LEAST
+    assert gpu.flushed >= LEAST
+
+
+def test_a_warm_cache_is_not_emptied():
+    gpu = Gpu()
+    clock = GpuClock(gpu, cold=False, overhead_s=1e-6)
+    calls = gpu_calls(gpu, 5e-6, 6e-6)
+    for call in calls:
+        clock.warm(call)
+    timed = compare(clock, calls, 0.02, 5.0, now=gpu.now)
+    assert gpu.flushed == 0
+    assert timed.verdict(1) == "FASTER"
+    assert timed.log_ratio(1).exp().mid == pytest.approx(1.2)
+
+
+def test_a_batch_is_queued_again_behind_a_longer_wait_when_the_device_was_quicker():
+    gpu = Gpu()
+    clock = GpuClock(gpu, overhead_s=1e-6)
+    (call,) = gpu_calls(gpu, 5e-6)
+    clock.warm(call)
+    clock.takes["k0"] = (5e-6, 1e-9)  # launches are far slower than was thought
+    gpu.launch_s, spun = 1e-3, gpu.spun
+    assert clock.sample([call], [[0]] * 3) == [[pytest.approx(5e-6)]] * 3
+    assert gpu.spun == spun + 2
+    assert clock.hidden
+
+
+def test_a_call_that_waits_for_the_device_itself_is_told():
+    gpu = Gpu()
+    clock = GpuClock(gpu)
+
+    def run():
+        gpu.kernel(5e-6)()
+        gpu.synchronize()
+
+    clock.warm(Call("waits", run))
+    assert not clock.hidden
+
+
+def test_what_has_to_be_swapped_in_has_a_queue_of_its_own():
+    gpu, seen = Gpu(), []
+    clock = GpuClock(gpu, overhead_s=1e-6)
+    ours = Call("v2", gpu.kernel(5e-6))
+    theirs = Call("v1", gpu.kernel(8e-6), None, lambda: seen.append("in"), lambda: seen.append("out"))
+    for call in (ours, theirs):
+        clock.warm(call)
+    timed = compare(clock, [ours, theirs], 0.02, 5.0, now=gpu.now)
+    assert timed.log_ratio(1).exp().mid == pytest.approx(1.6)
+    assert seen == ["in", "out"] * (len(seen) // 2)
+
+
+def test_a_sample_on_a_cpu_is_the_quickest_of_several_blocks():
+    now = Clock()
+    clock = CpuClock(now)
+    call = Call("v1", now.takes([1e-4] * 30 + [3e-3]))  # now and then another process has the core
+    clock.warm(call)
+    blocks, count = clock.inner["v1"]
+    assert (blocks, count) == (8, 3)
+    assert clock.sample([call], [[0]] * 4) == [[pytest.approx(1e-4)]] * 4
+
+
+def test_long_calls_are_samples_by_themselves():
+    now = Clock()
+    clock = CpuClock(now)
+    clock.warm(Call("slow", now.takes(0.5)))
+    clock.warm(Call("middling", now.takes(0.02)))
+    assert clock.inner == {"slow": (1, 1), "middling": (2, 1)}
+
+
+def test_an_op_against_itself_is_the_same_and_a_drift_falls_out_of_the_ratio():
+    now, drawn = Clock(), random.Random(5)
+
+    def run():
+        now.at += 1e-3 * (1 + now.at / 10) * drawn.uniform(0.99, 1.05)  # 10 % slower each second
+
+    clock = CpuClock(now)
+    calls = [Call("v1", run), Call("again", run)]
+    for call in calls:
+        clock.warm(call)
+    timed = compare(clock, calls, 0.04, 5.0, now=now)
+    assert timed.verdict(1) == "SAME"
+    assert abs(timed.log_ratio(1).mid) < 0.02
+
+
+def test_ten_percent_are_found_through_noise_of_as_much():
+    now, drawn = Clock(), random.Random(7)
+
+    def taking(seconds):
+        def run():
+            now.at += seconds * drawn.uniform(1.0, 1.1)
+
+        return run
+
+    clock = CpuClock(now)
+    calls = [Call("v2", taking(1e-3)), Call("v1", taking(1.1e-3))]
+    for call in calls:
+        clock.warm(call)
+    assert compare(clock, calls, 0.04, 5.0, now=now).verdict(1) == "FASTER"
+    assert compare(clock, calls[::-1], 0.04, 5.0, now=now).verdict(1) == "SLOWER"
+
+
+def test_a_budget_ends_it_and_nothing_is_claimed():
+    now, drawn = Clock(), random.Random(3)
+
+    def run():
+        now.at += 0.3 * drawn.choice([1, 2, 4])
+
+    clock = CpuClock(now)
+    calls = [Call("v1", run), Call("v0", run)]
+    for call in calls:
+        clock.warm(call)
+    timed = compare(clock, calls, 0.04, 1e-3, now=now)
+    assert len(timed.rounds) == LEAST_OVER
+    assert timed.verdict(1) == "UNCLEAR"
+
+
+def test_a_swapped_version_is_back_after_an_error():
+    left = []
+
+    def fails():
+        raise KeyboardInterrupt
+
+    call = Call("v1", fails, None, lambda: None, lambda: left.append(True))
+    with pytest.raises(KeyboardInterrupt):
+        CpuClock(Clock()).warm(call)
+    assert left == [True]
