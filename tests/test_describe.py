@@ -12,6 +12,8 @@ import workbench as wb
 from tests import live
 from tests.live import NORM, NORM_PARTIAL, SCALE, SCALE_BACKWARD
 from workbench import describe, gpu
+from workbench.measurement import Bench, BenchRow
+from workbench.report import Check, Row
 
 CUDA = """\
 //! n = x.numel()
@@ -115,6 +117,74 @@ def test_the_card_is_text_html_and_json():
     assert "Times k" in bundle["text/html"]
     data = json.loads(json.dumps(describe.card(scale).to_dict()))
     assert data["ok"] and data["slots"][0]["runs"] == "v1" and data["history"][0]["version"] == 1
+
+
+def benched(op, version: str, *rows: BenchRow) -> Bench:
+    """A bench as `op.bench()` leaves it."""
+    op.last_bench = Bench(op.qualname, "cpu", "2 threads", version, rows)
+    return op.last_bench
+
+
+def row(contestant: str, time_us: float, case: str = "llama", **more) -> BenchRow:
+    return BenchRow(case, "bfloat16", "forward", contestant, time_us=time_us, **more)
+
+
+def test_a_bench_is_in_the_head_and_in_the_ledger():
+    scale = live.scale()
+    wb.cpp(scale, SCALE)
+    wb.cpp(scale, SCALE.replace("// Times k", "// Once more"))
+    assert describe.card(scale).slots[0].rough and describe.card(scale).history[1].rough
+    benched(
+        scale, "v2", row("v2", 2.0, "small", own=True), row("v2", 41.2, own=True, share=0.87, ceiling="copy bandwidth"),
+        row("v1", 46.9, ratio=1.14, verdict="FASTER"), row("reference", 204.0, ratio=4.96, verdict="FASTER"),
+    )  # fmt: skip
+    card = describe.card(scale)
+    head = card.slots[0]
+    assert (head.time_us, head.case, head.share, head.ceiling, head.rough) == (41.2, "llama bf16", 0.87, "copy bandwidth", False)
+    assert card.opened == "Bench" and card.bench is scale.last_bench
+    one, two = card.history
+    assert (two.time_us, two.case, two.rough, two.verdict, two.ratio, two.against) == (41.2, "llama bf16", False, "FASTER", 1.14, 1)
+    assert (one.time_us, one.rough, one.verdict) == (46.9, False, "")
+    wb.cpp(scale, SCALE.replace("// Times k", "// And again"))
+    card = describe.card(scale)
+    assert card.slots[0].rough, "the bench was of another version"
+    assert card.history[1].verdict == "FASTER" and card.history[2].rough, "what was measured of a version stays with it"
+
+
+def test_the_reference_has_its_times_too():
+    scale = live.scale()
+    benched(scale, "reference", row("scale", 204.0, own=True, share=0.2, ceiling="copy bandwidth"))
+    head = describe.card(scale).slots[0]
+    assert (head.slot, head.runs, head.time_us, head.share, head.rough) == ("forward", "reference", 204.0, 0.2, False)
+
+
+def test_it_opens_at_what_changed_last_or_failed():
+    scale = live.scale()
+    wb.cpp(scale, SCALE)
+    assert describe.card(scale).opened == "Code"
+    scale.last_check = Check(scale.qualname, ())
+    assert describe.card(scale).opened == "Check"
+    assert describe.card(scale).opened == "Check", "nothing changed"
+    benched(scale, "v1", row("v1", 1.0, own=True))
+    describe.notice(scale)
+    with pytest.raises(wb.TrialError):
+        wb.cpp(scale, SCALE.replace("x[i] * k", "x[i]"))
+    assert describe.card(scale).opened == "History"
+    scale.restore(0)
+    assert describe.card(scale).opened == "History"
+    scale.last_check = Check(scale.qualname, (Row("agreement", "", "fail"),))
+    benched(scale, "v1", row("v1", 1.0, own=True))
+    assert describe.card(scale).opened == "Check", "of two at once the one that failed"
+
+
+def test_the_ledger_has_each_source_beside_the_one_before_it():
+    scale = live.scale()
+    wb.cpp(scale, SCALE)
+    wb.cpp("scale.backward", SCALE_BACKWARD)
+    wb.cpp(scale, SCALE.replace("// Times k", "// Once more"))
+    first, backward, second = describe.card(scale).history
+    assert (first.before, backward.before) == ("", "") and second.before == SCALE == first.text
+    assert "text" not in describe.card(scale).to_dict()["history"][0]
 
 
 @pytest.mark.skipif(gpu.present(), reason="what is said where there is no GPU")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from . import cost, verdict
 from .card import Card, HistoryRow, SlotRow
@@ -41,9 +42,9 @@ def card(op) -> Card:
         doc=op.doc,
         notes=op.notes,
         opened=op.opened,
-        bench=getattr(op, "last_bench", None),
-        profile=getattr(op, "last_profile", None),
-        tuning=getattr(op, "last_tuning", None),
+        bench=op.last_bench,
+        profile=op.last_profile,
+        tuning=op.last_tuning,
     )
 
 
@@ -53,9 +54,9 @@ def notice(op) -> None:
     Of several changes at once the one that failed is looked at first, then the one that took longest to make.
     """
     now = {
-        "Tune": getattr(op, "last_tuning", None),
-        "Profile": getattr(op, "last_profile", None),
-        "Bench": getattr(op, "last_bench", None),
+        "Tune": op.last_tuning,
+        "Profile": op.last_profile,
+        "Bench": op.last_bench,
         "Check": op.last_check,
         "Code": (len(op.versions), tuple(sorted((key, v.number) for key, v in op.slots.items())), op.notes),
     }
@@ -115,7 +116,7 @@ def _slots(op) -> list[SlotRow]:
         for device in devices:
             rows.append(_row(op, f"backward {device}", op.runs("backward", device), "reference's vjp"))
         if not devices:
-            rows.append(SlotRow("backward", _gradient_source(op), ok=True))
+            rows.append(SlotRow("backward", _gradient_source(op), **_times(op, "backward", op.versions[0])))
     return rows
 
 
@@ -135,9 +136,8 @@ def _gradient_source(op) -> str:
 
 def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
     if not version.number:
-        return SlotRow(slot, otherwise)
+        return SlotRow(slot, otherwise, **_times(op, slot.partition(" ")[0], version))
     unrun = verdict.unrun(version.kernel)
-    time_us, share, ceiling, case = _measured(op, version) or (version.rough_us, 0.0, "", version.rough_case)
     return SlotRow(
         slot,
         f"v{version.number}",
@@ -145,23 +145,21 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
         agrees=unrun or agreement(version.trial),
         unrun=bool(unrun),
         ok=version.trial is None or version.trial.ok,
-        time_us=time_us,
-        share=share,
-        ceiling=ceiling,
-        case=case,
-        rough=time_us > 0 and not _measured(op, version),
         resources=_resources(op, version),
         cost=cost.of(version.kernel),
+        **_times(op, version.slot, version),
     )
 
 
-def _measured(op, version: Version) -> tuple[float, float, str, str] | None:
-    """What the last bench says of a version, if it was what ran."""
-    bench = getattr(op, "last_bench", None)
-    if bench is None or bench.version != f"v{version.number}":
-        return None
-    found = headline(bench, version.slot, version.device)
-    return (*found[:3], _short(found[3])) if found else None
+def _times(op, slot: str, version: Version) -> dict[str, Any]:
+    """The times of a row: the last bench's, if that version was what ran then, else the rough one of its cell."""
+    bench = op.last_bench
+    own = {r.contestant for r in bench.rows if r.own and r.slot == slot} if bench is not None else set()
+    if own == {f"v{version.number}" if version.number else op.name}:
+        found = headline(bench, slot, version.device or bench.device)
+        if found:
+            return {"time_us": found[0], "share": found[1], "ceiling": found[2], "case": _short(found[3])}
+    return {"time_us": version.rough_us, "case": version.rough_case, "rough": version.rough_us > 0}
 
 
 def _short(case: str) -> str:

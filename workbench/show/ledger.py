@@ -101,8 +101,8 @@ def _plain(row: HistoryRow) -> tuple[str, ...]:
 
 
 def against(row: HistoryRow, times: str = "x") -> str:
-    """A bench's word on it: "FASTER 1.14 x v6"; "" where no bench compared the two."""
-    ratio = f"{row.ratio:.2f} {times} " if row.ratio > 0 else ""
+    """A bench's word on it: "FASTER 1.14 x v6", "UNCLEAR v6"; "" where no bench compared the two."""
+    ratio = f"{row.ratio:.2f} {times} " if row.ratio > 0 and row.verdict != "UNCLEAR" else ""
     return f"{row.verdict} {ratio}v{row.against}" if row.verdict else ""
 
 

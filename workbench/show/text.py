@@ -11,7 +11,7 @@ from ..report import Check, Line, Mismatch, Row, Trial, Watched
 from . import gather, ledger, pattern, words
 
 WIDTH = 100
-PANE_LINES = 40
+PANE_LINES = 16
 TRIAL_ROWS = 40
 
 
