@@ -6,11 +6,11 @@ import difflib
 import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import shipped, slots
+from . import slots
 from .case import Case
 from .configured import Tried, form_of
 from .errors import SchemaError
@@ -19,9 +19,13 @@ from .tiers.raw import RawKernel
 from .tune import identity
 from .tune.run import Run
 from .tune.shelf import Shelf
+from .tune.space import Candidate
 from .tune.task import Task, Tell
 from .tuning import Tuning
 from .version import Version
+
+if TYPE_CHECKING:
+    from .tune.elsewhere import Shipment
 
 BUDGET_S = 60.0
 
@@ -146,11 +150,17 @@ def _numel(found: object) -> int:
     return sum(map(_numel, found)) if isinstance(found, tuple) else 0
 
 
+def _shipment(one: Tried, some: Sequence[Candidate]) -> Shipment:
+    from . import shipped  # for an executor alone
+
+    return shipped.shipment(one, some)
+
+
 def _task(op, version: Version, case: Case, configs: object) -> Task:
     one = Tried(op, version, case)
     space = one.space(configs)
     shelf = Shelf(identity.key(version.kernel, form_of(op, case)))
     return Task(
         case.label, space, shelf, lambda some: one.check(space, some), one.call, one.clock, version.kernel.unrunnable,
-        lambda some: shipped.shipment(one, some),
+        lambda some: _shipment(one, some),
     )  # fmt: skip

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..measure.clock import Call, Clock
 from ..tuning import NOT_REACHED, NOT_RUN, PRUNED, TIMED, TuningRow
-from . import elsewhere
 from .search import Found, search
 from .space import Candidate, Space
 from .task import Task
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
 BATCH = 16  # configurations of one job of the trial
 BUILD_SHARE = 0.8  # of the budget; timing gets the rest, whatever was built
+LEAST, LEAST_S = 3, 0.5  # samples of one timing, and how long these may take
 FINALISTS = 4  # of those that were measured elsewhere, for a look here
 KEPT = {"build", "resources", "mismatch", "crash", "hang", "overrun", "mutation", "error", PRUNED, TIMED}
 FIELDS: dict[str, type | tuple[type, ...]] = {  # of a row, as they are kept
@@ -97,6 +96,8 @@ class One:
 
     def _elsewhere(self, ready: Sequence[Candidate]) -> list[Candidate]:
         """Have them measured by the executor; those that are worth a look here too, and those that were lost."""
+        from . import elsewhere
+
         assert self.job.executor is not None
         assert self.task.ship is not None
         lost: list[Candidate] = []
@@ -214,13 +215,13 @@ class One:
 
 
 def _seconds(clock: Clock, call: Call, budget_s: float, now: Callable[[], float]) -> float:
-    """The median of as many samples as fit, at least one."""
+    """The least of as many samples as fit, and at least three of what is short: other programs only add to it."""
     started = now()
     taken: list[float] = []
-    while not taken or now() - started < budget_s:
+    while not taken or now() - started < budget_s or (len(taken) < LEAST and now() - started < LEAST_S):
         rounds = clock.rounds([call])
         taken += [r[0] for r in clock.sample([call], [[0]] * rounds)]
-    return float(median(taken))
+    return min(taken)
 
 
 def _registers(space: Space, one: Candidate) -> int:

@@ -7,7 +7,7 @@ best go at once. Pure: what times, and what tells the time, are given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Generic, TypeVar
@@ -27,7 +27,7 @@ class Found(Generic[K]):
 
 
 def search(
-    candidates: Iterable[K],
+    candidates: Sequence[K],
     time_one: Callable[[K, float], float | None],
     *,
     left_s: Callable[[], float],
@@ -40,10 +40,11 @@ def search(
     [128]
 
     `time_one(candidate, budget_s)` gives seconds, or None for one that is out of the race. The first candidate is
-    always timed. `found` is filled as it goes, so that an interrupt loses nothing.
+    always timed, and head to head with the best ones, so that the gain over it is known. `found` is filled as it goes:
+    an interrupt loses nothing.
     """
     found = found if found is not None else Found()
-    alive = list(candidates)
+    alive: list[K] = list(candidates)
     for each_s, slack in ROUNDS:
         measured = []
         for c in alive:
@@ -57,7 +58,8 @@ def search(
         alive = survivors(measured, found.seconds, slack)
         if len(alive) < 2:
             break
-    found.finalists = _final(alive[:FINALISTS], time_one, found.seconds, left_s)
+    first = [c for c in candidates[:1] if c in found.seconds and c not in alive[:FINALISTS]]
+    found.finalists = _final([*alive[:FINALISTS], *first], time_one, found.seconds, left_s)
     found.complete = bool(found.finalists)
     return found
 

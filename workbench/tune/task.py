@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..check.full.finding import Progress
 from ..measure.clock import Clock
-from .elsewhere import Shipment
 from .space import Candidate, Space
+
+if TYPE_CHECKING:
+    from .elsewhere import Shipment
 
 
 class Kept(Protocol):
@@ -17,6 +18,17 @@ class Kept(Protocol):
 
     def read(self) -> tuple[dict[str, dict[str, Any]], str]: ...
     def add(self, rows: Mapping[str, Mapping[str, Any]], about: str = "") -> str: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a tuning has come: what it is at, and steps done of those known by now."""
+
+    op: str
+    at: str
+    done: int
+    of: int
+    seconds: float
 
 
 Tell = Callable[[Progress], object]
