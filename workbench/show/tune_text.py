@@ -13,11 +13,12 @@ def tuning(report: Tuning, heading: bool = True) -> str:
     """What was found, on each case.
 
     >>> print(tuning(report))
-    lab::matmul forward cpu v1 tuned for 1024 float32 | 12 configurations: 11 timed, 1 pruned | 8.1 s | ...
+    lab::matmul forward cpu v1 tuned for 1024 float32 | 8.1 s | AMD EPYC, 2 threads
       MC=96, KC=256: 14.2 ms, 1.31 x as fast as the first one
+      12 configurations: 11 timed, 1 pruned
     """
     shown = [" | ".join(part for part in said.head(report) if part)] if heading else []
-    shown.append(text.indented(said.verdict(report)))
+    shown += [text.indented(said.verdict(report)), text.indented(said.counts(report))]
     for case in report.cases:
         heads, rows = said.table(report, case)
         if not rows:

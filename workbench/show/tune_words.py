@@ -18,11 +18,11 @@ SEVERAL = {
 
 
 def head(report: Tuning) -> list[str]:
-    """Of what, on what, how many, how long."""
+    """Of what, for which cases, how long, on what."""
     cases = ", ".join(report.cases)
     return [
         f"{report.op} {report.slot} {report.device} v{report.version} tuned for {cases}",
-        counts(report), words.duration(report.seconds) if report.seconds else "", report.machine,
+        words.duration(report.seconds) if report.seconds else "", report.machine,
     ]  # fmt: skip
 
 
@@ -42,8 +42,9 @@ def verdict(report: Tuning, micro: str = "us") -> str:
     """The best configuration, its time, and what it gains over the first."""
     best = report.best
     if best is None:
-        if report.rows and all(r.status == "not run" for r in report.rows if r.status not in ("pruned", "build")):
-            return f"nothing was timed: {next(r.reason for r in report.rows if r.status == 'not run')}"
+        unrun = next((r for r in report.rows if r.status == "not run"), None)
+        if unrun is not None:
+            return f"nothing was timed: {unrun.reason}"
         return "no configuration was found: all of them failed, the reasons are below"
     gain = report.speedup
     said = ""
