@@ -31,7 +31,7 @@ lab::f forward cuda v3 tuned for 1024 float32 | 3.2 s | NVIDIA H200
    not reached             512       4                the budget ended before it
   to paste:
     //! tune BLOCK = 256, 128
-note: the budget of 3 s ended; 1 configuration not reached, the next call goes on with them"""
+  note: the budget of 3 s ended; 1 configuration not reached, the next call goes on with them"""
 
 
 def test_the_best_is_the_fastest_of_those_timed_head_to_head():
