@@ -1,6 +1,7 @@
 // What stands around a function on at::Tensor that fills a slot of an op: the schema's values as the types of its
 // signature, with range checks; its results as what the schema promises; and registration that can be taken back.
 #pragma once
+#define WB_LIVE  // see launcher.h
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -238,11 +239,14 @@ inline void give(torch::jit::Stack* stack, size_t arguments, Values& out, size_t
   for (size_t i = 0; i < shown; ++i) stack->push_back(std::move(out[i]));
 }
 
+#ifdef WB_LIVE
 inline std::unique_ptr<torch::Library> library;
 inline std::string reply;
+#endif
 
 }  // namespace wb
 
+#ifdef WB_LIVE
 #define WB_EXPORT extern "C" __attribute__((visibility("default")))
 #define WB_FULL_MODULE(ns, key, ...)                                                                              \
   WB_EXPORT void wb_ask_layout(int always) { wb::ask_always = always != 0; }                                      \
@@ -260,3 +264,4 @@ inline std::string reply;
     }                                                                                                             \
     return nullptr;                                                                                               \
   }
+#endif
