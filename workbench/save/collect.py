@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import SaveError
-from ..tiers import FullKernel, HostCudaKernel, HostKernel, Kernel, RawCudaKernel, RawKernel
+from ..tiers import FullKernel, HostKernel, Kernel, RawCudaKernel, RawKernel
+from ..tiers.block import BlockKernel
 from ..tiers.triton import TritonKernel
 from . import carry, cases, fakes, raw
 from .model import Native, SavedOp, Script
@@ -22,7 +23,7 @@ def saved(op: Any, together: Sequence[str]) -> SavedOp:
     """
     schema, definition = op.schema, op.definition
     parts = _slots(op)
-    native = tuple(_native(op, v) for v in parts if isinstance(v.kernel, RawKernel | HostKernel))
+    native = tuple(_native(op, v) for v in parts if isinstance(v.kernel, RawKernel | HostKernel | BlockKernel))
     scripts = [_script(op, v) for v in parts if isinstance(v.kernel, TritonKernel)]
     wanted = _functions(definition)
     plain = [v for v in parts if getattr(v.kernel, "function", None) is not None and not isinstance(v.kernel, Kernel)]
@@ -56,6 +57,8 @@ def _slots(op: Any) -> list[Any]:
             continue
         if isinstance(kernel, Kernel) and slot == "backward" and kernel.uses_saved and ("forward", device) not in op.slots:
             continue  # it does not run: nothing was saved for it
+        if not isinstance(kernel, Kernel) and getattr(kernel, "function", None) is None:
+            raise SaveError(f"{op.qualname}: v{v.number} ({slot}, {device}) is a {type(kernel).__name__}, which has no text to save")
         found.append(v)
     return found
 
@@ -72,26 +75,19 @@ def _native(op: Any, v: Any) -> Native:
         from . import full
 
         return full.native(kernel, v.number)
-    if isinstance(kernel, HostCudaKernel):
-        from . import host
+    if isinstance(kernel, BlockKernel):
+        from . import full
 
-        return host.native(kernel, v.number)
-    if isinstance(kernel, HostKernel):
-        from . import host
+        return full.block(kernel, v.device, v.number)
+    from . import host
 
-        return host.native(kernel, v.number)
-    raise SaveError(f"{op.qualname}: {_cell(v)} cannot be saved: {type(kernel).__name__}")
+    return host.native(kernel, v.number)
 
 
 def _script(op: Any, v: Any) -> Script:
     from . import triton
 
     return triton.script(v.kernel, v.number)
-
-
-def _cell(v: Any) -> str:
-    source = getattr(v, "source", None)
-    return f"v{v.number} of {source.file}" if source is not None else f"v{v.number}"
 
 
 def _functions(definition: Any) -> dict[str, tuple[str, Callable]]:

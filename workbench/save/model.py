@@ -84,8 +84,14 @@ class SavedOp:
         return self.schema.name
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        return tuple(sorted({k.device for k in (*self.native, *self.scripts)}))
+    def kernels(self) -> tuple[Native | Script, ...]:
+        """What fills its slots."""
+        return (*self.native, *self.scripts)
+
+    @property
+    def adopted(self) -> bool:
+        """Does a library of the user's define it itself?"""
+        return any(n.tier == "block" for n in self.native)
 
 
 @dataclass(frozen=True)

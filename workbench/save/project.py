@@ -128,13 +128,13 @@ def _tests(package: Package, *, native: bool) -> dict[str, str]:
         kept, schema = op.cases, op.schema
         imports = {"import torch", *kept.imports, *(["from pathlib import Path"] if kept.stored else [])}
         floats = any(a.is_tensor or a.is_tensor_list for a in schema.arguments)
-        gradient = "backward" in op.functions or any(n.slot == "backward" for n in (*op.native, *op.scripts))
+        gradient = "backward" in op.functions or any(n.slot == "backward" for n in op.kernels)
         made[f"tests/test_{op.name}.py"] = templates.render(
             "tests/test_op.py.j2", name=name, op=op.name, namespace=schema.namespace, qualname=schema.qualname,
             imports=sorted(imports, key=_import_order), stored=bool(kept.stored), cases=kept.text,
             dtypes=", ".join(map(str, kept.dtypes)), has_reference="reference" in op.functions,
             differentiable=floats and not op.random and ("compare" not in op.functions or gradient),
-            random=op.random, no_vmap=False,
+            random=op.random, no_vmap=False, triton=any(s.language == "triton" for s in op.scripts),
         )  # fmt: skip
     return made
 
@@ -188,7 +188,7 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
             "signature": python.signature(op.schema), "call": f"({names})", "doc": op.doc.strip() or "", "runs": runs(op),
         })  # fmt: skip
     origins = sorted({**{p: o for op in package.ops for p, o in op.origins.items()},
-                      **{p: o for op in package.ops for k in (*op.native, *op.scripts) for p, o in k.origins.items()}}.items())  # fmt: skip
+                      **{p: o for op in package.ops for k in op.kernels for p, o in k.origins.items()}}.items())  # fmt: skip
     figures = [row for op in package.ops for row in op.figures]
     needs = "It needs a C++ compiler." if native else "It is Python alone: nothing is compiled when it is installed."
     if cuda:
@@ -210,7 +210,7 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
 def runs(op: SavedOp) -> str:
     """One sentence on what runs where."""
     words = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
-    kernels = [f"{words[k.language]} for the {k.slot} on {'GPUs' if k.device == 'cuda' else 'the CPU'}" for k in (*op.native, *op.scripts)]
+    kernels = [f"{words[k.language]} for the {k.slot} on {'GPUs' if k.device == 'cuda' else 'the CPU'}" for k in op.kernels]
     rest = "Everywhere else its reference in PyTorch runs." if "reference" in op.functions else ""
     return f"{'; '.join(kernels)}. {rest}".strip() if kernels else "It runs as PyTorch code."
 
@@ -218,9 +218,9 @@ def runs(op: SavedOp) -> str:
 def manifest(package: Package, digests: Mapping[str, str], facts: Facts, metadata: Mapping[str, Any]) -> str:
     """What is in the package, by digest, and what its ops promise: a later save compares with it."""
     ops = {op.schema.qualname: {"schema": str(op.schema), "outputs": list(op.schema.outputs), "saves": list(op.schema.saves),
-                                "versions": {f"{k.slot} {k.device}": k.number for k in (*op.native, *op.scripts)},
+                                "versions": {f"{k.slot} {k.device}": k.number for k in op.kernels},
                                 "metadata": metadata.get(op.schema.qualname, {})} for op in package.ops}  # fmt: skip
-    kept: dict[str, Origin] = {p: o for op in package.ops for k in (*op.native, *op.scripts) for p, o in k.origins.items()}
+    kept: dict[str, Origin] = {p: o for op in package.ops for k in op.kernels for p, o in k.origins.items()}
     kept |= {p: o for op in package.ops for p, o in op.origins.items()}
     sources = {p: {"typed in": o.file, "line": o.line, "sha256": o.digest} for p, o in sorted(kept.items())}
     said = {

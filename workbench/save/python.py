@@ -116,6 +116,8 @@ def op_module(package: str, op: SavedOp, *, defined: bool) -> str:
     native = ", ".join(f'("{n.slot}", "{n.device}")' for n in op.native)
     partial = ", ".join(f'"{n.device}": "{n.partial}"' for n in op.native if n.partial)
     saved = ", ".join(f'"{d}": _saved_{d}' for d in op.fakes if d != "outputs")
+    if any(s.language == "triton" for s in op.scripts) and "cuda" in op.fakes and "cpu" not in op.fakes:
+        saved += ', **({"cpu": _saved_cuda} if _interpreted() else {})'
     cuda = any(n.device == "cuda" for n in op.native)
     given = [
         f"    functions={{{functions}}},",
@@ -128,13 +130,21 @@ def op_module(package: str, op: SavedOp, *, defined: bool) -> str:
         *(["    defined=True,"] if defined else []),
         *(["    unbuilt=_missing_cuda(),"] if cuda else []),
     ]
+    if op.adopted:
+        given = given[:1] + (["    is_random=True,"] if op.random else [])
     fakes = [f"{text}\n\n" for text in op.fakes.values()]
     imports = _imports(op, cuda=cuda)
     return "\n".join([
         f'"""{schema.qualname}: {_first(op)}"""', "", "from __future__ import annotations", "", *imports, "",
-        *_schema(schema), "", "", *fakes, *_kernels(op), "OP = Op(", "    SCHEMA,", *given, ")",
-        "_public, _kernel = OP.public_op, OP.forward_op._op", "", "", *_function(op), "",
+        *_schema(schema), "", "", *fakes, *_kernels(op), f"OP = {'Adopted' if op.adopted else 'Op'}(", "    SCHEMA,", *given, ")",
+        "_public = OP.public_op" if _always_public(op) else "_public, _kernel = OP.public_op, OP.forward_op._op", "", "",
+        *_function(op), "",
     ])  # fmt: skip
+
+
+def _always_public(op: SavedOp) -> bool:
+    """Does every call take the public name: where version counters are bumped, or a library has kernels of its own?"""
+    return bool(op.schema.mutated) or op.adopted
 
 
 def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
@@ -147,10 +157,10 @@ def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
         if op.schema.saves:
             lines += ["from ._runtime.triton_kernel import fakes as _triton_fakes"]
     entries = ("compiling", "dual", "function_modes", "grad_enabled", "modes", "plain", "transform")
-    lines += [f"from ._runtime.entry import {n} as _{n}" for n in entries] if not op.schema.mutated else []
+    lines += [f"from ._runtime.entry import {n} as _{n}" for n in entries] if not _always_public(op) else []
     if any(s.language == "python" for s in op.scripts):
         lines += ["from ._runtime.register import python_kernel as _python_kernel"]
-    lines += ["from ._runtime.register import Op", "from ._runtime.schema import Argument, Schema"]
+    lines += [f"from ._runtime.register import {'Adopted' if op.adopted else 'Op'}", "from ._runtime.schema import Argument, Schema"]
     return lines
 
 
@@ -184,7 +194,7 @@ def _kernels(op: SavedOp) -> list[str]:
     lines = ["_KERNELS = {}"]
     for s in op.scripts:
         lines += [*s.needs, f'_KERNELS["{s.slot}", "{s.device}"] = {s.call}']
-        if s.language == "triton" and not any(o.slot == s.slot and o.device == "cpu" for o in (*op.native, *op.scripts)):
+        if s.language == "triton" and not any(o.slot == s.slot and o.device == "cpu" for o in op.kernels):
             lines += ["if _interpreted():", f'    _KERNELS["{s.slot}", "cpu"] = _KERNELS["{s.slot}", "{s.device}"]']
     return [*lines, ""]
 
@@ -219,7 +229,7 @@ def _function(op: SavedOp) -> list[str]:
     given = entry.arguments(schema)
     doc = textwrap.indent(_doc(op), "    ").strip()
     head = [f"def {schema.name}{signature(schema)}:", f'    """{doc}"""' if "\n" not in doc else f'    """{doc}\n    """']
-    if schema.mutated:
+    if _always_public(op):
         return [*head, f"    return _public({given})"]
     short = f"_kernel({given})"
     if schema.saves:

@@ -150,20 +150,25 @@ def descriptor(kernel: Any, stem: str, instances: Sequence[Dtypes], symbol: Any,
         lines.append(f"static const wb::Function functions_{k}{suffix}[] = {{{', '.join(rows)}}};")
         lines.append(f"static const int8_t dtypes_{k}{suffix}[] = {{{', '.join(map(str, _served(declaration, dtypes, pointers))) or '0'}}};"
                      f"  // {told(declaration, dtypes)}")  # fmt: skip
-    said = ", ".join(f"{{{_quoted(t)}, {line}}}" for t, line in texts(declaration)) or "{}"
     tuned = [f"{{.{'f' if isinstance(v, float) else 'i'} = {v!r}}}" for v in (t.values[0] for t in declaration.tunes.values())]
     rows = [f"{{dtypes_{k}{suffix}, functions_{k}{suffix}}}" for k in range(len(instances))]
     return [
         *lines,
         f"static const wb::Instance instances{suffix}[] = {{{', '.join(rows)}}};",
         f"static const wb::Value tuned{suffix}[] = {{{', '.join(tuned) or '{}'}}};",
-        *([f"static const wb::Text statements[] = {{{said}}};"] if not suffix else []),
+        *(statements(declaration) if not suffix else []),
         f"static const wb::Descriptor descriptor{suffix} = {{",
         f"    .layout = {int(kernel.layout)}, .instance_count = {len(instances)}, .instances = instances{suffix},",
         f"    .function_count = {len(declaration.functions)}, .tuned = tuned{suffix}, .statements = statements,",
         "};",
         "",
     ]
+
+
+def statements(declaration: Declaration) -> list[str]:
+    """The directives as messages show them, with their lines."""
+    said = ", ".join(f"{{{_quoted(t)}, {line}}}" for t, line in texts(declaration)) or "{}"
+    return [f"static const wb::Text statements[] = {{{said}}};"]
 
 
 def _types(kernel: Any) -> Mapping[torch.dtype, str]:

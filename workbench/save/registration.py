@@ -45,10 +45,10 @@ def render(package: str, ops: Sequence[SavedOp], device: str) -> str:
 
 def _defined(ops: Sequence[SavedOp]) -> list[str]:
     lines: list[str] = []
-    for namespace in sorted({op.schema.namespace for op in ops}):
+    for namespace in sorted({op.schema.namespace for op in ops if not op.adopted}):
         lines += [f"STABLE_TORCH_LIBRARY_FRAGMENT({namespace}, m) {{"]
         for op in ops:
-            if op.schema.namespace == namespace:
+            if op.schema.namespace == namespace and not op.adopted:
                 lines += [f"  m.def({_quoted(s)});" for s in schemas(op)]
         lines += ["}", ""]
     return lines

@@ -44,14 +44,15 @@ def own(text: str) -> str:
     >>> own('#include "wb_body.h"\\nwb::run(f);')
     '#include "support/body.h"\\nhost_code::run(f);'
     """
-    text = re.sub(r'#include "(?:wb_)?((?:launcher|body|half|bfloat16|host|say|cuda|full)\w*\.h)"',
+    text = re.sub(r'#include "(?:wb_)?((?:launcher|body|half|bfloat16|host|say|full)\w*\.h)"',
                   r'#include "support/\1"', text)  # fmt: skip
     return _renamed(text)
 
 
 def _renamed(text: str) -> str:
     text = re.sub(r"\bwb_", f"{SPACE}_", re.sub(r"\bWB_", f"{SPACE.upper()}_", text))
-    return re.sub(r"\bwb\b(?=::| \{|$)|(?<=namespace )wb\b", SPACE, text, flags=re.MULTILINE)
+    text = re.sub(r"(?<!@)\bwb\b(?=::| \{|$)|(?<=namespace )wb\b", SPACE, text, flags=re.MULTILINE)
+    return text.replace("@wb@", "wb")
 
 
 def standalone(text: str) -> str:

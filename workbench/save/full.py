@@ -1,0 +1,118 @@
+"""Code on `at::Tensor` as a package has it: it fits one torch alone, which the package pins. Pure text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..build import host as live
+from ..build.flags import links
+from ..build.prelude import _PYTHON
+from ..errors import SaveError
+from ..source import Source, code, directives_of
+from . import sources
+from .model import Native, Unit
+from .origin import Origin, digest
+from .support import own
+
+_MODULE = re.compile(r'^WB_FULL_MODULE\("(\w+)", (\w+), (.*)\)$', re.MULTILINE)
+_NAMED = re.compile(r'm\.impl\("(\w+)"')
+_LINE = re.compile(r"^#line .*\n", re.MULTILINE)
+_INCLUDES = re.compile(r"^[ \t]*#[ \t]*include[^\n]*$", re.MULTILINE)
+HEADER = "#include <torch/extension.h>"  # all that code on at::Tensor may count on
+NVCC = ("--expt-relaxed-constexpr", "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__",
+        "-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__")  # fmt: skip
+
+
+def native(kernel: Any, number: int = 0) -> Native:
+    """The files of a function on at::Tensor that fills a slot."""
+    schema, slot, device = kernel.schema, kernel.slot, kernel.device
+    _without_python(kernel.source, schema.qualname)
+    if kernel._launched:
+        raise SaveError(
+            f"{schema.qualname}: {kernel.function.name} is void, and directives make its outputs; in a package a function on "
+            "at::Tensor returns its results: make them with at::empty and return them",
+            line=kernel.function.line, file=kernel.source.file,
+        )  # fmt: skip
+    stem, suffix = f"{schema.name}_{slot}_{device}", "cu" if device == "cuda" else "cpp"
+    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
+    flags = sources.flags(kernel.declaration.flags, kernel.source)
+    text = kernel.text(live.CPU)
+    found = _MODULE.search(text)
+    assert found is not None, "the wrapper registers itself"
+    layout = f'"wb_layout::{schema.namespace}__'
+    text = re.sub(rf'{re.escape(layout)}(\w+)"', rf'"{schema.namespace}::\1_layout"', _LINE.sub("", _MODULE.sub("", text)))
+    text = text.replace("wb_cell", f"{stem}_wrapper")
+    rows = "wb::ask_always = true; " * kernel.layout + found[3].replace("wb_cell", f"{stem}_wrapper")
+    body = "\n".join([
+        f"// {schema.qualname}, {slot} on {'GPUs' if device == 'cuda' else 'the CPU'}: the function of {kept.main} as torch calls it.",
+        HEADER,
+        '#include "support/full_call.h"',
+        f'#include "{kept.main}"',
+        "",
+        text.strip(),
+        f"static void {stem}_register(torch::Library& m) {{ {rows} }}",
+        f"static const torch::detail::TorchLibraryInit {stem}_registered(",
+        f'    torch::Library::IMPL, &{stem}_register, "{found[1]}", c10::DispatchKey::{found[2]}, __FILE__, __LINE__);',
+        "",
+    ])  # fmt: skip
+    names = tuple((name, "") for name in _NAMED.findall(found[3]))
+    unit = Unit(f"csrc/{stem}.{suffix}", (*(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
+    return Native(
+        slot, device, kernel.source.language, "full", {**kept.files, f"csrc/{stem}.{suffix}": own(body)}, (unit,), names,
+        kept.origins, ("wb_full_call.h",), tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True,
+        number=number,
+    )  # fmt: skip
+
+
+def block(kernel: Any, device: str, number: int = 0) -> Native:
+    """The files of a source whose TORCH_LIBRARY blocks define the op themselves: as it is."""
+    source: Source = kernel.source
+    _without_python(source, kernel.schema.qualname)
+    if kernel.others():
+        raise SaveError(
+            f"{kernel.schema.qualname}: its namespace is shared by several libraries, which a package does not take along: "
+            "write their blocks into one source"
+        )
+    words = tuple(w for _, text in directives_of(source) if text.startswith("flags ") for w in text.split()[1:])
+    flags = sources.flags(words, source)
+    suffix = "cu" if device == "cuda" else "cpp"
+    name = f"{kernel.schema.namespace}_{digest(source.text)[:8]}.{suffix}"
+    main, around = f"csrc/kernels/{name}", f"csrc/{name}"
+    kept = sources.of(source, kernel.schema, "forward", words)
+    files = {p: t for p, t in kept.files.items() if t.rstrip() != source.text.rstrip()}
+    files[main] = source.text if source.text.endswith("\n") else source.text + "\n"
+    origins = {p: o for p, o in kept.origins.items() if p in files} | {main: Origin.of(source.text, source.file, source.first_line)}
+    files[around] = f'// kernels/{name} as it is: its blocks define and register its ops.\n{HEADER}\n#include "kernels/{name}"\n'
+    unit = Unit(around, (*(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
+    return Native(
+        "forward", device, source.language, "block", files, (unit,), (), origins, (),
+        tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True, number=number,
+    )  # fmt: skip
+
+
+def _without_python(source: Source, qualname: str) -> None:
+    """SaveError for code that calls Python: a package's library has none in it."""
+    text = _without_module(_INCLUDES.sub("", code(source.text)))
+    found = _PYTHON.search(text)
+    if found:
+        line = source.first_line + max(0, source.text[: source.text.find(found[0])].count("\n"))
+        raise SaveError(
+            f"{qualname}: {found[0]} calls Python from C++, which the library of a package does not: take and return tensors, "
+            "numbers and strings, and leave pybind11 out",
+            line=line, file=source.file,
+        )  # fmt: skip
+
+
+def _without_module(text: str) -> str:
+    """The text without its PYBIND11_MODULE block, which is left out."""
+    start = text.find("PYBIND11_MODULE")
+    if start < 0:
+        return text
+    depth, at = 0, text.find("{", start)
+    while 0 <= at < len(text):
+        depth += (text[at] == "{") - (text[at] == "}")
+        at += 1
+        if not depth:
+            return text[:start] + text[at:]
+    return text[:start]

@@ -1,0 +1,110 @@
+"""A kernel on `Tensor` as a package has it: the cell's text and the wrapper of its function, on torch's stable ABI.
+
+Text is that of the live build with its registration apart, where all of a package's stand together.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from ..build import host as live
+from ..build import launcher
+from ..build.flags import links
+from ..errors import SaveError
+from . import raw, sources
+from .model import Native, Unit
+from .support import own
+
+_MODULE = re.compile(r'^WB_MODULE\("(\w+)", "(\w+)", (.*)\)$', re.MULTILINE)
+_IMPL = re.compile(r'm\.impl\("(\w+)", TORCH_BOX\(&wb_cell::(\w+)\)\);')
+_LINE = re.compile(r"^#line .*\n", re.MULTILINE)
+KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+
+
+def native(kernel: Any, number: int = 0) -> Native:
+    """The files of a kernel on Tensor."""
+    schema, slot, device = kernel.schema, kernel.slot, kernel.device
+    stem, suffix = f"{schema.name}_{slot}_{device}", "cu" if device == "cuda" else "cpp"
+    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
+    flags = sources.flags(kernel.declaration.flags, kernel.source)
+    if device == "cuda":
+        flags = tuple(f for f in flags if not f.startswith(("-arch", "--gpu-architecture", "-default-device")))
+    header = "wb_host_gpu.h" if device == "cuda" else "wb_host.h"
+    room = live.Room(header, KEYS[device], f'#include "{kept.main}"\n', (kept.main, 1), guard=device == "cuda")
+    if kernel._launched:
+        files, names = _launched(kernel, stem, suffix, room)
+    else:
+        files, names = _wrapped(kernel, stem, suffix, room)
+    path = f"csrc/{stem}{'_kernels' * kernel._launched}.{suffix}"
+    units = [Unit(path, tuple(f for f in flags if not links(f)))]
+    units += [Unit(f"csrc/{stem}.cpp")] if kernel._launched else []
+    return Native(
+        slot, device, kernel.source.language, "host", {**kept.files, **files}, tuple(units), names, kept.origins,
+        (header, *(["launcher.h"] if kernel._launched else [])),
+        tuple(f for f in flags if links(f) or f.startswith("-fopenmp")),
+        partial=kernel.native_schema.name if kernel.left_out else "", number=number,
+    )  # fmt: skip
+
+
+def _wrapped(
+    kernel: Any, stem: str, suffix: str, room: live.Room
+) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+    """A function that returns its results: its wrapper, boxed for torch."""
+    text = kernel.text(room)
+    found = _MODULE.search(text)
+    assert found is not None, "the wrapper registers itself"
+    pairs = _IMPL.findall(found[3])
+    boxes = [
+        f"void {entry}(StableIValue* stack, uint64_t inputs, uint64_t outputs) {{ TORCH_BOX(&::{stem}_wrapper::{entry})(stack, inputs, outputs); }}"
+        for entry in dict.fromkeys(entry for _, entry in pairs)
+    ]  # fmt: skip
+    layouts = f'"wb_layout::{kernel.schema.namespace}__'
+    text = _LINE.sub("", _MODULE.sub("", text)).replace("WB_HOST_CUDA\n", "")
+    text = re.sub(rf'{re.escape(layouts)}(\w+)"', rf'"{kernel.schema.namespace}::\1_layout"', text)
+    text = re.sub(r"wb::arrive\([^)]*\); ", "", text).replace("wb_cell", f"{stem}_wrapper")
+    if kernel.layout:
+        text = text.replace("wb::ask(", "wb::always(")
+    what = f"// {kernel.schema.qualname}, {kernel.slot} on {'GPUs' if suffix == 'cu' else 'the CPU'}: the function of {room.text.split(chr(34))[1]} as torch calls it."
+    body = "\n".join([what, text.rstrip(), "", f"namespace {stem} {{", *boxes, f"}}  // namespace {stem}", ""])
+    return {f"csrc/{stem}.{suffix}": own(body)}, tuple((name, f"{stem}::{entry}") for name, entry in pairs)
+
+
+def _launched(
+    kernel: Any, stem: str, suffix: str, room: live.Room
+) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+    """A void function whose outputs its directives make: a thunk, and the host code that allocates and calls it."""
+    if kernel.device == "cuda":
+        raise SaveError(
+            f"{kernel.schema.qualname}: {kernel.function.name} of {kernel.source.file} is void and its outputs are made by "
+            "directives; on a GPU a package takes functions that return their results: return the tensors",
+            line=kernel.function.line, file=kernel.source.file,
+        )  # fmt: skip
+    declaration, schema = kernel.declaration, kernel.native_schema
+    entry, main = f"{stem}_entry", room.text.split('"')[1]
+    thunk = _LINE.sub("", kernel.text(room)).replace(
+        "WB_EXPORT int wb_call(const wb_value* v) {", f'extern "C" int {entry}(const wb_value* v) {{'
+    )
+    instance = kernel._instance()
+    rows = ", ".join(f"{{{v}, {raw._code(t)}, 0}}" for v, t in instance.body.parameters[0]) or "{}"
+    shown = replace(declaration, functions=())
+    host = "\n".join([
+        f"// Host code of {schema.qualname}, {kernel.slot} on the CPU: checks, allocates and calls the function of {main}.",
+        '#include "launcher.h"', "", f'extern "C" int {entry}(const wb::Value*);', "", f"namespace {stem} {{",
+        *launcher.what_it_does(
+            schema, declaration, kernel.slot, "cpu", kernel._gradients(), layout=raw.layout_op(schema, kernel.slot), numbers=True
+        ),
+        f"static const wb::Parameter parameters[] = {{{rows}}};",
+        f'static const wb::Function functions[] = {{{{{entry}, "{kernel.function.name}", {len(instance.body.parameters[0])}, parameters, nullptr}}}};',
+        f"static const int8_t dtypes[] = {{{', '.join(['wb::any_dtype'] * len(declaration.tensors))}}};",
+        "static const wb::Instance instances[] = {{dtypes, functions}};",
+        *raw.statements(shown),
+        "static const wb::Descriptor descriptor = {",
+        f"    .layout = {int(kernel.layout)}, .handles = {kernel._handles}, .instance_count = 1, .instances = instances,",
+        "    .function_count = 1, .statements = statements,", "};", "",
+        *launcher.call(declaration, "cpu", static=False, descriptor="descriptor"),
+        f"}}  // namespace {stem}", "",
+    ])  # fmt: skip
+    files = {f"csrc/{stem}_kernels.{suffix}": own(thunk), f"csrc/{stem}.cpp": own(host)}
+    return files, raw.names(kernel, stem)

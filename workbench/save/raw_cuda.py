@@ -1,0 +1,114 @@
+"""A raw CUDA kernel as a package has it: compiled by nvcc, launched through CUDA's runtime. Pure text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..build import body, ctypes_cpp, cuda_body, launcher
+from ..build.body_parts import constants
+from ..build.flags import links
+from ..build.forms import Form, complete
+from ..directives import Declaration, bind
+from . import raw, sources
+from .model import Native, Unit
+from .raw import Dtypes
+from .support import own
+
+_NVRTC_ONLY = ("-default-device", "--device-int128", "--no-source-include", "-arch", "--gpu-architecture")
+
+
+def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
+    """The files of a raw CUDA kernel for these dtypes of its arguments."""
+    schema, slot = kernel.schema, kernel.slot
+    stem = f"{schema.name}_{slot}_cuda"
+    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
+    flags = tuple(f for f in sources.flags(kernel.declaration.flags, kernel.source) if not f.startswith(_NVRTC_ONLY))
+    if kernel.arch.endswith("a"):  # what the text needs exists there alone
+        flags += (f"-arch={kernel.arch}",)
+    instances = [complete(kernel.declaration, f) for f in forms]
+    files = {
+        **kept.files,
+        f"csrc/{stem}_kernels.cu": kernels(kernel, stem, instances, kept.main),
+        f"csrc/{stem}.cu": host(kernel, stem, instances, kept.main),
+    }
+    units = (
+        Unit(f"csrc/{stem}_kernels.cu", ("--expt-relaxed-constexpr", *(f for f in flags if not links(f)))),
+        Unit(f"csrc/{stem}.cu"),
+    )
+    return Native(
+        slot, "cuda", "cuda", "raw", files, units, raw.names(kernel, stem), kept.origins,
+        ("launcher.h", "launcher_cuda.h", "cuda_body.h"), tuple(f for f in flags if links(f)),
+        partial=kernel.native_schema.name if kernel.left_out else "", number=number,
+    )  # fmt: skip
+
+
+def kernels(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
+    """The text that launches a cell's kernels, instantiated for each combination of dtypes."""
+    declaration: Declaration = kernel.declaration
+    bound: set[str] = set()
+    types: set[str] = set()
+    made: list[str] = []
+    form = Form(declaration, instances[0], types=ctypes_cpp.CUDA)
+    for k, dtypes in enumerate(instances):
+        form = Form(declaration, dtypes, types=ctypes_cpp.CUDA)
+        made += ["", f"// {raw.told(declaration, dtypes)}"]
+        for binding in bind(declaration.functions, declaration):
+            function, arguments = binding.function, form.template_arguments(binding)
+            bound |= set(binding.values)
+            types |= set(arguments.values())
+            for p in function.parameters:
+                form.check(p, binding)
+            checks, call = body.converted(function, arguments, declaration)
+            given = call.partition("(")[2] if not arguments else call[call.index(">(") + 2 :]
+            passed = given.removesuffix(")")
+            name = cuda_body.name_expression(function, arguments)
+            made += [
+                f'extern "C" int {raw.entry(stem, k, function.name)}(const wb_value* v, const wb_launch* g) {{',
+                *checks,
+                f"  return wb_start({name}, g{', ' * bool(passed)}{passed});",
+                "}",
+            ]
+    more = [line for line in cuda_body.prelude(kernel.source, types) if line.startswith("using ")]
+    return own("\n".join([
+        f"// The kernels of {main} for the dtypes that they are built for. Each is launched with parameters from the table of",
+        "// named values; 0, or the position from 1 of a parameter whose value does not fit, or the negative code of an error.",
+        '#include "support/cuda_body.h"',
+        *more,
+        *constants(form, bound),
+        f'#include "{main}"',
+        *made,
+        "",
+    ]))  # fmt: skip
+
+
+def host(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
+    """The host code: checks, allocations, geometry, and which kernels are launched for which dtypes."""
+    declaration, schema = kernel.declaration, kernel.native_schema
+    functions = [b.function.name for b in bind(declaration.functions, declaration)]
+    declared = [
+        f'extern "C" int {raw.entry(stem, k, f)}(const wb_value* v, const wb_launch* g);'
+        for k in range(len(instances)) for f in functions
+    ]  # fmt: skip
+
+    def symbol(k: int, function: str) -> str:
+        return f"reinterpret_cast<int (*)(const wb::Value*)>({raw.entry(stem, k, function)})"
+
+    return own("\n".join([
+        f"// Host code of {schema.qualname}, {kernel.slot} on GPUs: checks, allocates and launches the kernels of {main}.",
+        '#include "launcher.h"',
+        '#include "launcher_cuda.h"',
+        "",
+        "union wb_value;",
+        *declared,
+        "",
+        f"namespace {stem} {{",
+        *launcher.what_it_does(
+            schema, declaration, kernel.slot, "cuda", kernel._gradients(), layout=raw.layout_op(schema, kernel.slot),
+            numbers=True,
+        ),
+        *raw.descriptor(kernel, stem, instances, symbol),
+        *launcher.call(declaration, "cuda", static=False, descriptor="descriptor"),
+        f"}}  // namespace {stem}",
+        "",
+    ]))  # fmt: skip
