@@ -17,7 +17,7 @@ def bench(report: Bench, heading: bool = True) -> str:
     """The whole report; `heading` names the op above it, which a card has done already."""
     drawn = [f'{svg}<p class="cap">{typeset(escape(about))}</p>' for svg, about in bench_plot.pictures(report)]
     said_below = below(report)
-    if report.sweep:  # a wide table: below its pictures
+    if report.sweep or len(report.groups()) > 1:  # a wide or a long table: below its pictures
         pictures = "".join(f"<div>{each}</div>" for each in drawn)
         body = (f'<div class="two">{pictures}</div>' if drawn else "") + table(report) + said_below
     else:
@@ -45,20 +45,21 @@ def table(report: Bench) -> str:
 
 
 def _cases(report: Bench) -> str:
+    """All cases in one table, so that their columns line up, each under a head of its own."""
     slots = [r.slot for r in report.rows]
-    groups = report.groups()
-    parts = [_group(group, slots) for group in groups[:MOST]]
-    rest = folded(words.count(len(parts) - OPEN, "more case"), "".join(parts[OPEN:])) if len(parts) > OPEN else ""
-    return "".join(parts[:OPEN]) + rest
+    parts = [_group(group, slots) for group in report.groups()[:MOST]]
+    rest = "".join(parts[OPEN:])
+    more = folded(words.count(len(parts) - OPEN, "more case"), f"<table>{rest}</table>") if rest else ""
+    return f"<table>{''.join(parts[:OPEN])}</table>{more}"
 
 
 def _group(group: Sequence[BenchRow], slots: Sequence[str]) -> str:
     own = said.own_of(group)
     head = (
-        f"<tr><th>{escape(said.on(group[0], slots))}</th><th class=n>time</th><th class=n>ratio</th><th></th>"
-        "<th class=n>of ceiling</th></tr>"
+        f'<tr class="top"><th>{escape(said.on(group[0], slots))}</th><th class=n>time</th><th class=n>ratio</th>'
+        '<th class=n>of ceiling</th><th class="w"></th></tr>'
     )
-    return f"<table>{head}{''.join(_row(r, own) for r in group)}</table>"
+    return f"{head}{''.join(_row(r, own) for r in group)}"
 
 
 def _row(row: BenchRow, own: str) -> str:
@@ -70,8 +71,9 @@ def _row(row: BenchRow, own: str) -> str:
     title = "; ".join(p for p in (said.rate(row), f"{said.memory(row)} allocated" if row.peak_mb > 0 else "") if p)
     return (
         f'<tr title="{escape(title)}"><td>{name}</td><td class="n">{said.time(row, MICRO)}</td>'
-        f'<td class="n" title="95 %: {said.within(row)}">{said.ratio(row)}</td><td>{verdict(row, own)}</td>'
-        f'<td class="n soft">{escape(said.share(row).partition(" of ")[0])}</td></tr>'
+        f'<td class="n" title="95 %: {said.within(row)}">{said.ratio(row)}</td>'
+        f'<td class="n soft">{escape(said.share(row).partition(" of ")[0])}</td>'
+        f'<td class="w">{verdict(row, own)}</td></tr>'
     )
 
 
@@ -125,5 +127,5 @@ def _against(row: BenchRow | None) -> str:
 
 
 def _reasons(report: Bench) -> str:
-    told = {r.contestant: r.detail for r in report.rows if r.detail and not r.own}
+    told = {r.contestant: r.detail for r in report.rows if r.detail and not (r.own and not r.timed)}
     return captions([f"{name}: {detail}" for name, detail in told.items()])

@@ -193,13 +193,16 @@ def _decades(low: float, high: float, *, flops: bool = False) -> tuple[list[floa
 
 
 def times(report: Bench) -> list[tuple[str, str]]:
-    """A dot with its interval for each contestant of the case that takes longest; nothing where one alone was timed."""
+    """A bar with its interval for each contestant, of the longest case of each slot; nothing where one alone was timed."""
     groups = [[r for r in g if r.timed] for g in report.groups()]
     groups = [g for g in groups if len(g) > 1 and any(r.own for r in g)]
-    if not groups:
-        return []
-    group = max(groups, key=lambda g: next(r.time_us for r in g if r.own))[:STRIPS]
+    longest: dict[str, list[BenchRow]] = {}
+    for group in sorted(groups, key=lambda g: next(r.time_us for r in g if r.own)):
+        longest[group[0].slot] = group[:STRIPS]
+    return [_bars(longest[slot]) for slot in sorted(longest, reverse=True)]  # forward first
 
+
+def _bars(group: Sequence[BenchRow]) -> tuple[str, str]:
     def draw(axes: Axes) -> None:
         axes.grid(visible=False)
         for place, row in enumerate(group):
@@ -220,7 +223,7 @@ def times(report: Bench) -> list[tuple[str, str]]:
 
     height = 26 * len(group) + 16
     caption = f"time of a call, {said.on(group[0])}; less is better, lines are 95 % intervals"
-    return [(plot.svg(draw, WIDTH, height, "time of a call"), caption)]
+    return plot.svg(draw, WIDTH, height, "time of a call"), caption
 
 
 __all__ = ["lines", "measure", "panels", "pictures", "roofline", "thousands", "times"]
