@@ -31,7 +31,7 @@ FLOORS = (
     ("save",),
     ("live", "declared", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "configured", "shipped", "tuned", "verdicts", "examine", "sanitize", "replay", "lending", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
      "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt_plan", "adopt", "adopted_ops"),
-    ("cells", "load_inline", "loading", "watch", "commands", "magic", "cli"),
+    ("cells", "load_inline", "loading", "watch", "commands", "magic", "diagnose", "cli"),
     ("__init__", "__main__"),
 )
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}

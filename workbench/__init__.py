@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .cells import cpp, cuda, triton
+    from .diagnose import doctor
     from .load_inline import load_inline
     from .loading import load
     from .save import save
@@ -42,6 +43,7 @@ __all__ = [
     "case",
     "cpp",
     "cuda",
+    "doctor",
     "load",
     "load_inline",
     "op",
@@ -53,7 +55,7 @@ __all__ = [
 
 # What builds is imported when it is first asked for.
 _LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline",
-          "save": ".save"}  # fmt: skip
+          "save": ".save", "doctor": ".diagnose"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

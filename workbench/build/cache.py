@@ -14,9 +14,11 @@ from pathlib import Path
 
 from .. import settings
 from ..errors import Diagnostic, ToolchainError
+from . import eviction, listing
 from .result import Build, Made
 from .store import LIMIT_BYTES, Store, Unwritable
 
+LIMIT_FILE = "limit"  # bytes, in the cache folder
 _stores: dict[tuple[Path, str], Store] = {}
 _instead: dict[Path, tuple[Path, Diagnostic]] = {}  # a cache that cannot be written to: the folder in its place, a note
 _mutex = threading.Lock()
@@ -27,10 +29,39 @@ def store(shelf: str = "", *, limit_bytes: int = LIMIT_BYTES, verify: bool = Tru
     return _store(settings.cache_dir(), shelf, limit_bytes, verify)
 
 
+def limit_bytes() -> int:
+    """What the builds in the cache may take in all: what `workbench cache limit` said, else 5 GB."""
+    return _limit(settings.cache_dir())
+
+
+def set_limit(bytes_: int) -> None:
+    """Remember another limit, also for later processes. OSError where the cache cannot be written to."""
+    root = settings.private(settings.cache_dir())
+    (root / LIMIT_FILE).write_text(f"{bytes_}\n", encoding="ascii")
+    _store(root, "").limit_bytes = bytes_
+
+
+def clear() -> tuple[int, int]:
+    """Throw away all builds that no live process uses: the bytes freed, and how many builds stay."""
+    root, freed = settings.cache_dir(), 0
+    for shelf in listing.families(root):
+        held = _store(root, shelf, verify=False)
+        freed += eviction.evict(held.root, 0, held.used(), held.discard, fresh_s=0.0)
+    return freed, len(listing.entries(root))
+
+
+def _limit(root: Path) -> int:
+    try:
+        return int((root / LIMIT_FILE).read_text("ascii"))
+    except (OSError, ValueError):
+        return LIMIT_BYTES
+
+
 def _store(root: Path, shelf: str, limit_bytes: int = LIMIT_BYTES, verify: bool = True) -> Store:
     with _mutex:
         place = root, shelf
         if place not in _stores:
+            limit_bytes = limit_bytes if shelf else _limit(root)
             _stores[place] = Store(root / shelf if shelf else root, limit_bytes=limit_bytes, verify=verify)
         return _stores[place]
 

@@ -63,7 +63,9 @@ class Lease:
         return used
 
 
-def evict(root: Path, limit_bytes: int, used: set[str], discard: Callable[[str], None]) -> int:
+def evict(
+    root: Path, limit_bytes: int, used: set[str], discard: Callable[[str], None], *, fresh_s: float = FRESH_S
+) -> int:
     """Discard the least recently used builds below `root` until the rest fits; the number of bytes freed."""
     for path in _entries(root / "staging"):
         with contextlib.suppress(OSError):
@@ -81,7 +83,7 @@ def evict(root: Path, limit_bytes: int, used: set[str], discard: Callable[[str],
     for used_at, size, key in sorted(found):
         if total - freed <= limit_bytes * ROOM:
             break
-        if key not in used and _age_s(used_at) > FRESH_S:
+        if key not in used and _age_s(used_at) > fresh_s:
             discard(key)
             freed += size
     return freed

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from .. import settings
 from ..errors import BuildError, Diagnostic
-from . import eviction, result
+from . import eviction, journal, result
 from .resources import Resources
 from .result import Build, Made
 
@@ -68,7 +68,9 @@ def key(parts: Mapping[str, object]) -> str:
             raise TypeError(f"a key cannot hold {type(value).__name__}")
 
     add({"layout": LAYOUT, **parts})
-    return digest.hexdigest()
+    made = digest.hexdigest()
+    journal.note(made, parts)
+    return made
 
 
 class Unwritable(Exception):
@@ -158,10 +160,11 @@ class Store:
         process, unless it came as Passing, and raised again at once. Raises Unwritable when the folder cannot be used.
         """
         found = self._known_outcome(key, labels)
-        if found is not None:
-            return found
-        with self._locked(key):
-            return self._known_outcome(key, labels) or self._build(key, make, labels)
+        if found is None:
+            with self._locked(key):
+                found = self._known_outcome(key, labels) or self._build(key, make, labels)
+        journal.asked(key, cached=found.cached)
+        return found
 
     def _known_outcome(self, key: str, labels: tuple[str, ...]) -> Build | None:
         found = self.find(key, labels)
@@ -197,6 +200,7 @@ class Store:
             if extra != artefact:
                 shutil.rmtree(extra) if extra.is_dir() else extra.unlink()
         meta = {**asdict(made), "key": key, "size": size, "sha256": _digest(artefact), "made": time.time()}
+        meta["parts"] = journal.of(key)
         (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         final = self.folder(key)
         self._made("objects")
@@ -240,7 +244,11 @@ class Store:
 
     def evict(self) -> int:
         """Bring the store below its limit: least recently used builds go first, builds in use never. Bytes freed."""
-        return eviction.evict(self.root, self.limit_bytes, self._lease.of_all(), self.discard)
+        return eviction.evict(self.root, self.limit_bytes, self.used(), self.discard)
+
+    def used(self) -> set[str]:
+        """The keys that live processes use."""
+        return self._lease.of_all()
 
 
 def _looks(found: os.stat_result) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def waits(s: Seen) -> bool:
 
 
 def bandwidth(s: Seen) -> bool:
-    return s.of_copy >= FULL and not s.intense
+    return s.of_copy >= FULL and not s.intense and not s.dispatch_bound
 
 
 def slack(s: Seen) -> bool:

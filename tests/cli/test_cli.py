@@ -1,0 +1,201 @@
+"""Commands as a shell would give them: what they print, where, and their exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from tests.live import SCALE
+from workbench import cli
+from workbench.cli import cache as caching
+from workbench.cli import verbs
+from workbench.report import Check, Row
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path, namespace):
+    """A folder with an op and its kernel."""
+    (tmp_path / "op.py").write_text(f"""
+import torch
+from torch import Tensor
+import workbench as wb
+
+@wb.op("{namespace}::scale")
+def scale(x: Tensor, k: float = 2.0) -> Tensor:
+    return x * k
+
+@scale.cases
+def _(t):
+    yield t(4, 8), 3.0
+    yield wb.case("odd", t(5, 3))
+""")
+    (tmp_path / "scale.cpp").write_text(SCALE)
+    return tmp_path
+
+
+def run(capsys, *words):
+    code = cli.main(list(map(str, words)))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_load_says_each_line_on_the_way_and_what_runs_then(capsys, folder, namespace):
+    code, out, err = run(capsys, "load", folder)
+    assert code == 0
+    assert out == f"{namespace}::scale  forward cpu v1\n"
+    assert err.startswith("scale cpp v1 | ") and "agree" in err
+
+
+def test_load_as_json_is_one_object_and_nothing_else(capsys, folder, namespace):
+    code, out, err = run(capsys, "load", folder, "--json")
+    said = json.loads(out)
+    assert (code, said["command"], said["ok"]) == (0, "load", True)
+    assert said["ops"] == [{"name": f"{namespace}::scale", "schema": f"{namespace}::scale(Tensor x, float k=2.0) -> Tensor", "slots": ["forward cpu v1"]}]
+    assert said["lines"][0]["installed"] is True and said["lines"][0]["trial"]["outcomes"][0]["status"] == "agree"
+    assert "scale cpp" not in err
+
+
+def test_a_kernel_that_does_not_agree_is_1(capsys, folder):
+    (folder / "scale.cpp").write_text(SCALE.replace("x[i] * k", "x[i] * k + 1"))
+    code, out, err = run(capsys, "load", folder)
+    assert (code, out) == (1, "") and "TrialError" in err and "still runs the reference" in err
+    code, out, _ = run(capsys, "load", folder, "--json")
+    said = json.loads(out)
+    assert (code, said["ok"], said["error"]["kind"]) == (1, False, "TrialError")
+
+
+def test_a_kernel_that_does_not_compile_is_1_with_its_diagnostics(capsys, folder):
+    (folder / "scale.cpp").write_text(SCALE.replace("x[i] * k", "x[i] * q"))
+    code, out, _ = run(capsys, "load", folder, "--json")
+    (first, *_) = json.loads(out)["error"]["diagnostics"]
+    assert code == 1 and first["line"] == 6 and "q" in first["message"]
+
+
+def test_a_path_that_is_not_there_is_2(capsys):
+    code, out, err = run(capsys, "load", "/nowhere")
+    assert (code, out) == (2, "") and "SchemaError: there is no file or folder '/nowhere'" in err
+
+
+@pytest.mark.parametrize("words", [[], ["frobnicate"], ["check"], ["check", "x", "--level", "deep"], ["cache", "burn"]])
+def test_a_command_line_that_makes_no_sense_is_2(capsys, words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2 and "usage: workbench" in capsys.readouterr().err
+
+
+def test_check_is_1_where_a_row_fails(capsys, folder, monkeypatch):
+    assert run(capsys, "check", folder)[0] == 0
+    monkeypatch.setattr(wb.Op, "check", lambda self, level, sanitize: Check(self.qualname, (Row("agreement", "odd", "fail", f"{level} {sanitize}"),)))
+    code, out, _ = run(capsys, "check", folder, "--level", "full", "--sanitize")
+    assert code == 1 and "FAIL" in out and "full True" in out
+
+
+def test_bench_hands_on_what_is_asked_for(capsys, folder, monkeypatch):
+    asked = []
+
+    def bench(self, **options):
+        asked.append(options)
+        return Check(self.qualname, ())
+
+    monkeypatch.setattr(wb.Op, "bench", bench, raising=False)
+    assert run(capsys, "bench", folder, "--case", "odd", "--case", "4x8", "--budget", "2")[0] == 0
+    assert run(capsys, "bench", folder)[0] == 0
+    assert asked == [{"cases": ["odd", "4x8"], "budget_s": 2.0}, {}]
+
+
+def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
+    from workbench.measure import profile_machine, profile_run
+
+    monkeypatch.setattr(profile_run, "BUDGET_S", 0.02)
+    monkeypatch.setattr(profile_machine, "copy_gb_per_s", lambda device: 10.0)
+    code, out, _ = run(capsys, "profile", folder, "--case", "odd", "--trace", folder / "t.json", "--html", folder / "p.html")
+    assert code == 0 and "on odd float32 | cpu" in out
+    assert "traceEvents" in json.loads((folder / "t.json").read_text())
+    assert (folder / "p.html").read_text().startswith("<!DOCTYPE html>")
+    code, _, err = run(capsys, "profile", folder, "--html", folder / "no" / "p.html")
+    assert code == 2 and "the page was not written to" in err
+    code, _, err = run(capsys, "profile", folder, "--case", "even")
+    assert code == 2 and "has no case 'even'; it has '4x8', 'odd'" in err
+
+
+def test_doctor_is_1_where_something_does_not_work(capsys, monkeypatch):
+    code, out, _ = run(capsys, "doctor", "--only", "python", "ninja")
+    assert code == 0 and "pass  python" in out
+    monkeypatch.setenv("WORKBENCH_CXX", "/nowhere/g++")
+    code, out, _ = run(capsys, "doctor", "--only", "compiler", "--json")
+    said = json.loads(out)
+    assert code == 1 and said["ok"] is False and "apt install" in said["reports"][0]["rows"][0]["cure"]
+    assert run(capsys, "doctor", "--only", "weather")[0] == 2
+
+
+def test_an_interrupt_is_130(capsys, monkeypatch):
+    def interrupted(paths, tell=True):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verbs, "loaded", interrupted)
+    assert run(capsys, "load", "x") == (130, "", "interrupted\n")
+
+
+def test_the_cache_is_listed_explained_limited_and_cleared(capsys, folder, fresh_cache):
+    code, out, _ = run(capsys, "cache", "explain", folder)
+    assert code == 0 and "no build like it was in the cache" in out
+    code, out, _ = run(capsys, "cache", "explain", folder)
+    head = out.splitlines()[0]
+    assert "miss" not in out and head.split(": ")[1].split(" builds, ")[0] == head.split(" builds, ")[1].split()[0]
+
+    (folder / "scale.cpp").write_text(SCALE.replace("//! n", "//! flags -O1\n//! n"))
+    _, out, _ = run(capsys, "cache", "explain", folder, "--json")
+    (body,) = [b for b in json.loads(out)["builds"] if b["what"] == "body"]
+    assert body["hit"] is False and "compiling: -O1; another text (than " in body["why"] and body["like"]
+
+    code, out, _ = run(capsys, "cache", "explain", body["key"][:16])
+    assert code == 0 and out.startswith(f"{body['key'][:12]} body, ") and "compiling" in out
+    code, out, _ = run(capsys, "cache")
+    assert out.startswith(f"{fresh_cache}: ") and " of 5 GB" in out and body["key"][:12] in out
+
+    code, out, _ = run(capsys, "cache", "limit", "2GB", "--json")
+    assert (code, json.loads(out)["limit_bytes"]) == (0, 2_000_000_000)
+    assert " of 2 GB" in run(capsys, "cache")[1]
+    code, out, _ = run(capsys, "cache", "clear", "--json")
+    assert code == 0 and json.loads(out)["kept"] > 0  # what this process has loaded stays
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["explain"], "cache explain needs a path or the begin of a key"),
+        (["explain", "zz"], "no key in the cache begins so, and there is no such file"),
+        (["limit"], "cache limit needs a size, such as 2GB"),
+        (["limit", "much"], "'much' is no size: write it like 2GB"),
+        (["clear", "all"], "cache clear takes nothing more, got 'all'"),
+    ],
+)
+def test_what_cannot_be_done_with_the_cache(capsys, words, said, fresh_cache):
+    code, out, err = run(capsys, "cache", *words)
+    assert (code, out) == (2, "") and said in err
+
+
+def test_why_there_was_no_hit():
+    assert caching.difference("flags", "-O3", "-O2") == "flags: -O3, not -O2"
+    assert caching.difference("flags", "-O3 -g -Wall", "-O2 -g -Wall") == "flags: -O3, not -O2"
+    assert caching.difference("flags", "-g -O2", "-O2 -g") == "another flags"
+    assert caching.difference("arch", "", "sm_90") == "arch: without sm_90"
+    assert caching.difference("flags", "-O2 -O1", "-O2") == "flags: -O1"
+    assert caching.difference("text", "400 characters, ab", "401 characters, cd") == "another text"
+
+
+def test_how_long_ago():
+    assert caching.ago(10.0, now=100.0) == "90 s ago"
+    assert caching.ago(0.0) == ""
+
+
+@pytest.mark.slow
+def test_as_a_program_of_its_own(folder):
+    done = subprocess.run([sys.executable, "-m", "workbench", "load", str(folder), "--json"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ok"] is True

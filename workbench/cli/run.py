@@ -1,0 +1,99 @@
+"""Parse a command line, run its command, print what came of it, and say it by the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+from ..errors import BuildError, SchemaError, WorkbenchError
+from ..report import plain
+from . import cache, verbs
+from .outcome import Outcome
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+EPILOG = "exit codes: 0 all is well, 1 something fails, 2 the command cannot be carried out, 130 interrupted"
+
+
+Command = Callable[[argparse.Namespace], Outcome]
+
+
+def main(words: Sequence[str] | None = None, out: TextIO | None = None, err: TextIO | None = None) -> int:
+    """Run one command; the exit code.
+
+    >>> main(["doctor", "--only", "compiler"])
+    0
+    """
+    out, err = out or sys.stdout, err or sys.stderr
+    given = parser().parse_args(words)
+    try:
+        outcome = given.run(given)
+    except KeyboardInterrupt:
+        print("interrupted", file=err)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has seen enough
+        return OK
+    except WorkbenchError as error:
+        return _failed(given, error, out, err)
+    if given.json:
+        print(json.dumps({"command": given.command, "ok": outcome.ok, **plain(outcome.data)}), file=out)
+    else:
+        print(outcome.text, file=out)
+    return OK if outcome.ok else FAILED
+
+
+def _failed(given: argparse.Namespace, error: WorkbenchError, out: TextIO, err: TextIO) -> int:
+    """What was wrong with what was asked for is 2, a kernel that does not build or agree is 1."""
+    kind = type(error).__name__
+    if given.json:
+        said: dict[str, Any] = {"kind": kind, "message": str(error)}
+        if isinstance(error, BuildError):
+            said["diagnostics"] = plain(error.diagnostics)
+        print(json.dumps({"command": given.command, "ok": False, "error": said}), file=out)
+    else:
+        print(f"{kind}: {error}", file=err)
+    return USAGE if type(error) in (SchemaError, WorkbenchError) else FAILED
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, with a help text for each command."""
+    made = argparse.ArgumentParser("workbench", description="Kernels for PyTorch, without a notebook.", epilog=EPILOG)
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, run: Command, help: str) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".", epilog=EPILOG)
+        one.add_argument("--json", action="store_true", help="print one JSON object in place of text")
+        one.set_defaults(run=run)
+        return one
+
+    doctor = add("doctor", verbs.doctor, "is everything here that ops are built and run with, and does it work")
+    doctor.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="look at these alone, e.g. compiler cache"
+    )
+    _of_ops(add("load", verbs.load, "build, try and install what files or folders hold"))
+    check = _of_ops(add("check", verbs.check, "load ops and check them against their references"))
+    check.add_argument(
+        "--level", choices=("quick", "full"), default="quick", help="full sweeps over layouts and values"
+    )
+    check.add_argument("--sanitize", action="store_true", help="also under tools that see every access to memory")
+    bench = _of_ops(add("bench", verbs.bench, "load ops and time them against their references"))
+    bench.add_argument("--case", action="append", default=[], metavar="NAME", help="this case; may be said again")
+    bench.add_argument("--budget", type=float, metavar="SECONDS", help="for each op")
+    save = _of_ops(add("save", verbs.save, "load ops and write them as a package that anyone can install"))
+    save.add_argument("--to", required=True, metavar="FOLDER", help="where the package is written")
+    save.add_argument("--name", default="", help="what is imported; the folder's name where it is not given")
+    save.add_argument("--version", default="0.1.0", help="of the package")
+    save.add_argument("--layout", choices=("python", "kernels"), default="python", help="kernels: for kernel-builder")
+    profile = _of_ops(add("profile", verbs.profile, "load ops and see where the time of a call goes"))
+    profile.add_argument("--case", metavar="NAME", help="this case, else the one to be measured, else the largest")
+    profile.add_argument("--trace", metavar="FILE", help="write the Chrome trace there, too (one op)")
+    profile.add_argument("--html", metavar="FILE", help="write the report with its timeline as a page (one op)")
+    cache.add(add("cache", cache.run, "what the cache holds; explain, limit or clear it"))
+    return made
+
+
+def _of_ops(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    made.add_argument("paths", nargs="+", metavar="PATH", help="op.py, a kernel file, or a folder with both")
+    return made

@@ -1,0 +1,110 @@
+"""Commands that do with ops of files what one does with ops of cells."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import WorkbenchError
+from ..op import Op
+from ..report import Line, Report
+from .outcome import Outcome, of_reports
+
+
+def doctor(given: argparse.Namespace) -> Outcome:
+    """`workbench doctor`: a row for each thing that is looked at, with a fix."""
+    from ..diagnose import doctor as look
+
+    return of_reports([look(given.only)])
+
+
+def load(given: argparse.Namespace) -> Outcome:
+    """`workbench load PATH ...`: the line of each cell, and what runs then."""
+    from ..commands import ops_table
+
+    ops, lines = loaded(given.paths, tell=not given.json)
+    table = ops_table({op.qualname: op for op in ops})
+    data = {"ops": [_what_runs(op) for op in ops], "lines": [line.to_dict() for line in lines]}
+    return Outcome(all(line.ok for line in lines), table, data)
+
+
+def check(given: argparse.Namespace) -> Outcome:
+    """`workbench check PATH ...`: agreement with the reference, torch's opcheck, gradients, compiled against eager."""
+    return each(given, lambda op: op.check(given.level, sanitize=given.sanitize))
+
+
+def bench(given: argparse.Namespace) -> Outcome:
+    """`workbench bench PATH ...`: the op against its reference, with a verdict."""
+    options: dict[str, Any] = {"cases": given.case} if given.case else {}
+    if given.budget is not None:
+        options["budget_s"] = given.budget
+    return each(given, lambda op: op.bench(**options))
+
+
+def profile(given: argparse.Namespace) -> Outcome:
+    """`workbench profile PATH ...`: kernels, ops, memory and advice; a trace and a page where they are asked for."""
+    ops, _ = loaded(given.paths, tell=not given.json)
+    if len(ops) > 1 and (given.trace or given.html):
+        raise WorkbenchError(f"--trace and --html are for one op, and {len(ops)} were loaded: {_names(ops)}")
+    reports = [op.profile(given.case) for op in ops]
+    for report in reports:
+        if given.trace:
+            report.export_chrome_trace(given.trace)
+        if given.html:
+            written(given.html, report)
+    return of_reports(reports)
+
+
+def save(given: argparse.Namespace) -> Outcome:
+    """`workbench save PATH ... --to FOLDER`: the ops as one package."""
+    from ..save import save as write
+
+    ops, _ = loaded(given.paths, tell=not given.json)
+    return of_reports([write(ops, given.to, name=given.name, version=given.version, layout=given.layout)])
+
+
+def written(path: str, report: Report) -> None:
+    """A report as a page of its own."""
+    from ..show import html
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'<!DOCTYPE html>\n<meta charset="utf-8">\n{html.of(report)}\n')
+    except OSError as error:
+        raise WorkbenchError(f"the page was not written to {path}: {error.strerror}") from None
+
+
+def each(given: argparse.Namespace, verb: Callable[[Op], Report]) -> Outcome:
+    """One report for each op of the paths."""
+    ops, _ = loaded(given.paths, tell=not given.json)
+    return of_reports([verb(op) for op in ops])
+
+
+def loaded(paths: Sequence[str], *, tell: bool = True) -> tuple[list[Op], list[Line]]:
+    """The ops of files and folders, and the line of each kernel, which is told on the way."""
+    from .. import cells, loading
+
+    lines: list[Line] = []
+
+    def heard(line: Line) -> None:
+        lines.append(line)
+        if tell:
+            print(line, file=sys.stderr, flush=True)
+
+    found: dict[str, Op] = {}
+    with cells.telling(heard):
+        for path in paths:
+            found |= {op.qualname: op for op in loading.load(path)}
+    return list(found.values()), lines
+
+
+def _what_runs(op: Op) -> dict[str, object]:
+    from ..commands import slots
+
+    return {"name": op.qualname, "schema": str(op.schema), "slots": slots(op)}
+
+
+def _names(ops: Sequence[Op]) -> str:
+    return ", ".join(op.qualname for op in ops)
