@@ -14,7 +14,13 @@ from tests.browser.lab import THEMES
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 TOUR = Path(__file__).parents[2] / "notebooks" / "01_tour.ipynb"
 STEPS = ("Load", "An op in plain PyTorch", "The forward in C++", "One line more", "Off by one, on purpose", "Check", "The card")
-MORE = ("full = rmsnorm.check(level='full')", "print(len(full.rows), [r.detail for r in full.rows][-1])", "rmsnorm")
+MORE = (
+    "full = rmsnorm.check(level='full')",
+    "print(len(full.rows), [r.detail for r in full.rows][-1])",
+    "print(rmsnorm.bench(against=['former', 'reference'], budget_s=2))",
+    "_ = rmsnorm.profile('llama')",
+    "rmsnorm",
+)
 
 
 def steps() -> list[str]:
@@ -37,7 +43,7 @@ def book(lab, open_book):
     return opened
 
 
-CARD, FULL, ROWS, AGAIN = (len(STEPS) - 1 + i for i in range(4))
+CARD, FULL, ROWS, BENCH, PROFILE, AGAIN = (len(STEPS) - 1 + i for i in range(6))
 
 
 def card(book):
@@ -112,6 +118,25 @@ def test_the_stop_button_of_the_card_ends_a_full_check_and_keeps_its_rows(book, 
     expect(card(book).locator(".wb-running button")).to_have_count(0)
     expect(tab(book, "Check")).to_have_class(re.compile("lm-mod-current"))
     expect(card(book)).to_contain_text("full check")
+
+
+def test_a_bench_and_a_profile_open_their_tabs_in_the_card_above(book, pictures):
+    from playwright.sync_api import expect
+
+    expect(card(book).locator("table.slots")).to_contain_text("rough")
+    book.run(BENCH)
+    expect(tab(book, "Bench")).to_have_class(re.compile("lm-mod-current"))
+    expect(card(book).locator("table.slots")).not_to_contain_text("rough")
+    measured = re.search(r"v2 +([\d.]+ m?s)", book.cell(BENCH).locator(".jp-RenderedText").inner_text())[1]
+    expect(card(book).locator(".widget-tab-contents")).to_contain_text(measured)
+    expect(card(book).locator("svg.plot")).to_be_visible()
+    card(book).screenshot(path=str(pictures / "tab_bench.png"))
+    book.run(PROFILE)
+    expect(tab(book, "Profile")).to_have_class(re.compile("lm-mod-current"))
+    expect(card(book).locator(".widget-tab-contents")).to_contain_text("lab::rmsnorm_forward")
+    card(book).screenshot(path=str(pictures / "tab_profile.png"))
+    tab(book, "History").click()
+    expect(card(book).locator(".wb-version", has_text="v2").first).to_contain_text(re.compile("FASTER|SLOWER|SAME|UNCLEAR"))
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])

@@ -193,7 +193,7 @@ def _decades(low: float, high: float, *, flops: bool = False) -> tuple[list[floa
 
 
 def times(report: Bench) -> list[tuple[str, str]]:
-    """A bar with its interval for each contestant, of the longest case of each slot; nothing where one alone was timed."""
+    """A bar with its interval for each contestant, of the longest case of each slot; none where one alone was timed."""
     groups = [[r for r in g if r.timed] for g in report.groups()]
     groups = [g for g in groups if len(g) > 1 and any(r.own for r in g)]
     longest: dict[str, list[BenchRow]] = {}
