@@ -351,3 +351,37 @@ def test_noise_is_told(versions):
 
     report = bench(versions, "reference", clock=Noisy(), now=Clock(), lend=partial(Lent, versions), budget_s=1)
     assert any(n.startswith("noisy: the middle half of the times of v2 on large float32 is ") for n in report.notes)
+
+
+def test_threads_that_wait_for_each_other_prove_nothing(versions, monkeypatch):
+    """One contestant takes far longer on two threads than on one: other work holds the cores."""
+    from workbench.measure import bench as module
+    from workbench.measure.extras import Extras
+
+    def costs(call, clock, device):
+        return Extras(alone_us=300.0 if call.name == "reference" else 1000.0)
+
+    monkeypatch.setattr(module, "extras", costs)
+    report = run(versions)
+    assert cells(report) == [("v2", "timed", ""), ("v1", "timed", "FASTER"), ("reference", "timed", "UNCLEAR")]
+    assert report.rows[2].detail.startswith("held up: on one thread it takes 300 us; its ")
+    monkeypatch.setattr(
+        module, "extras", lambda call, clock, device: Extras(alone_us=300.0 if call.name == "v2" else 0)
+    )
+    assert [r.verdict for r in run(versions).rows] == ["", "UNCLEAR", "UNCLEAR"]
+
+
+def test_torch_gets_its_threads_back():
+    from workbench.measure.extras import alone_us
+
+    seen, before = [], torch.get_num_threads()
+
+    def run_():
+        seen.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    if before > 1:
+        with pytest.raises(KeyboardInterrupt):
+            alone_us(run_)
+        assert seen == [1]
+    assert torch.get_num_threads() == before

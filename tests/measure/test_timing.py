@@ -6,7 +6,7 @@ import pytest
 
 from tests.measure.fakes import Clock, Gpu
 from workbench.measure.clock import Call, CpuClock, GpuClock
-from workbench.measure.timing import LEAST, LEAST_OVER, compare
+from workbench.measure.timing import LEAST, LEAST_OVER, Timed, compare
 
 
 def gpu_calls(gpu, *seconds):
@@ -137,6 +137,13 @@ def test_a_budget_ends_it_and_nothing_is_claimed():
     timed = compare(clock, calls, 0.04, 1e-3, now=now)
     assert len(timed.rounds) == LEAST_OVER
     assert timed.verdict(1) == "UNCLEAR"
+
+
+def test_times_that_are_all_over_the_place_say_nothing():
+    timed = Timed(("v1", "other"), 0.04, [[1e-3, 1e-3 * (10 + 40 * (i % 2))] for i in range(40)])
+    assert timed.log_ratio(1).exp().low > 5
+    assert timed.verdict(1) == "UNCLEAR"
+    assert not timed.settled
 
 
 def test_a_swapped_version_is_back_after_an_error():

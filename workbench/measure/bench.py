@@ -17,15 +17,14 @@ from ..check.sample import first_line
 from ..errors import SchemaError
 from ..measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
 from ..version import Version
-from . import advice, bench_options, ceilings, memory, nvml, statistics, work
+from . import advice, bench_options, ceilings, memory, nvml, statistics
 from .clock import Clock, CpuClock, GpuClock
 from .contestants import Contestant, Lending, contestants
 from .device import Cuda
+from .extras import extras, held_up
 from .points import Point, points
 from .prepare import NO_MEMORY, Prepared, prepare
 from .timing import Timed, compare
-
-LAUNCHES = 20
 
 
 @dataclass
@@ -84,30 +83,18 @@ class _Run:
                 self.readings.append(self.read())
                 found = {c.name: (timed, i) for i, c in enumerate(calls)}
                 self.noises.append(advice.noise(calls[0].name, point.label, timed.of(0), self.device))
-            extras = {c.name: self.extras(c) for c in calls}
-        rows = []
+            costs = {c.name: extras(c, self.clock, self.device) for c in calls}
+        rows: list[BenchRow] = []
         for ready in prepared.ready:
             c = ready.contestant
             if c.name not in found:
                 rows.append(_row(point, slot, c, status=ready.status, detail=ready.detail))
                 continue
-            times = _times(*found[c.name])
-            rows.append(self.figures(_row(point, slot, c, **times, **extras[c.name]), prepared.work, point.dtype))
-        return rows
-
-    def extras(self, call: Any) -> dict[str, float]:
-        """What a call costs besides its time: memory, and on a GPU what the CPU does for it."""
-        found = {"peak_mb": 0.0}
-        if call.enter is not None:
-            call.enter()
-        try:
-            found["peak_mb"] = work.peak_mb(call.run, self.device)
-            if self.device == "cuda":
-                found["launch_us"] = launch_us(call.run, self.clock)
-        finally:
-            if call.leave is not None:
-                call.leave()
-        return found
+            cost = costs[c.name]
+            known = {**_times(*found[c.name]), "peak_mb": cost.peak_mb, "launch_us": cost.launch_us}
+            known["detail"] = held_up(known["time_us"], cost.alone_us)
+            rows.append(self.figures(_row(point, slot, c, **known), prepared.work, point.dtype))
+        return _honest(rows)
 
     def figures(self, row: BenchRow, todo: Work, dtype: str) -> BenchRow:
         """Rates, and the share of the ceiling that is nearer."""
@@ -238,6 +225,15 @@ def _times(timed: Timed, number: int) -> dict[str, Any]:
     return found
 
 
+def _honest(rows: list[BenchRow]) -> list[BenchRow]:
+    """No row is FASTER or SLOWER where its time, or the op's, is that of threads which wait."""
+    own_held = any(r.own and r.timed and r.detail for r in rows)
+    claims = (statistics.FASTER, statistics.SLOWER)
+    return [
+        replace(r, verdict=statistics.UNCLEAR) if r.verdict in claims and (own_held or r.detail) else r for r in rows
+    ]
+
+
 def _standing(timed: Timed) -> str:
     """How it stands: `1.14 times v6's pace after 40 samples` would be a verdict; this is none."""
     return f"{len(timed.rounds)} samples of {len(timed.names)}"
@@ -253,16 +249,3 @@ def _unfit(error: BaseException) -> str:
 
 def _no_reading() -> nvml.Reading | None:
     return None
-
-
-def launch_us(run: Callable[[], object], clock: Any) -> float:
-    """What the CPU is busy with at one call, in microseconds: the least of three short queues."""
-    device, best = clock.device, float("inf")
-    for _ in range(3):
-        device.synchronize()
-        before = device.now()
-        for _ in range(LAUNCHES):
-            run()
-        best = min(best, (device.now() - before) / LAUNCHES)
-    device.synchronize()
-    return best * 1e6

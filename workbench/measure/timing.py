@@ -17,6 +17,7 @@ from .statistics import EARLY, LEVEL, UNCLEAR, Interval
 LEAST, MOST = 12, 2000  # rounds
 GROWTH = 1.4  # from one look at the samples to the next: each look is a chance to be wrong
 LEAST_OVER = 5  # rounds of what takes longer than the budget
+WILD = 1.0
 
 
 @dataclass
@@ -39,7 +40,14 @@ class Timed:
         return statistics.interval([math.log(r[number] / r[0]) for r in self.rounds], level)
 
     def verdict(self, number: int, level: float = LEVEL) -> str:
+        """FASTER, SLOWER, SAME or UNCLEAR. Times that are all over the place say nothing, however far apart."""
+        if self.wild(number):
+            return UNCLEAR
         return statistics.verdict(self.log_ratio(number, level), self.relevant)
+
+    def wild(self, number: int) -> bool:
+        """Is the middle half of its times, or of the op's, wider than the time itself?"""
+        return max(statistics.spread(self.of(0)), statistics.spread(self.of(number))) > WILD
 
     @property
     def settled(self) -> bool:
@@ -50,8 +58,8 @@ class Timed:
         tight = math.log1p(self.relevant)
         if len(self.names) == 1:
             return statistics.interval([math.log(s) for s in self.of(0)], EARLY).half < tight
-        found = [self.log_ratio(i, EARLY) for i in range(1, len(self.names))]
-        return all(i.half < tight and statistics.verdict(i, self.relevant) != UNCLEAR for i in found)
+        others = range(1, len(self.names))
+        return all(self.log_ratio(i, EARLY).half < tight and self.verdict(i, EARLY) != UNCLEAR for i in others)
 
 
 def compare(

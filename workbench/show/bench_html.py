@@ -73,7 +73,7 @@ def _row(row: BenchRow, own: str) -> str:
         f'<tr title="{escape(title)}"><td>{name}</td><td class="n">{said.time(row, MICRO)}</td>'
         f'<td class="n" title="95 %: {said.within(row)}">{said.ratio(row)}</td>'
         f'<td class="n soft">{escape(said.share(row).partition(" of ")[0])}</td>'
-        f'<td class="w">{verdict(row, own)}</td></tr>'
+        f'<td class="w">{verdict(row, own)}{f"<br>{rich(row.detail)}" if row.detail else ""}</td></tr>'
     )
 
 

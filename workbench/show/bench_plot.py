@@ -203,21 +203,22 @@ def times(report: Bench) -> list[tuple[str, str]]:
 
 
 def _bars(group: Sequence[BenchRow]) -> tuple[str, str]:
+    longest = max(r.time_us for r in group)  # intervals are drawn up to twice as far: one may have no end
+
     def draw(axes: Axes) -> None:
         axes.grid(visible=False)
         for place, row in enumerate(group):
             colour = plot.ACCENT if row.own else plot.FAINT
             axes.barh(place, row.time_us, 0.34, color=colour, alpha=1 if row.own else 0.55)
-            if row.high_us < 1e12:
-                axes.plot([row.low_us, row.high_us], [place, place], color=plot.INK, linewidth=1.2)
-            end = max(row.time_us, min(row.high_us, 4 * row.time_us))
+            end = max(row.time_us, min(row.high_us, 2 * longest))
+            axes.plot([row.low_us, end], [place, place], color=plot.INK, linewidth=1.2)
             axes.annotate(
                 said.time(row, "µs"), (end, place), xytext=(6, 0), textcoords="offset points", va="center",
                 color=plot.INK if row.own else plot.SOFT, annotation_clip=False,
             )  # fmt: skip
         axes.set_yticks(range(len(group)), [r.contestant for r in group])
         axes.set_ylim(len(group) - 0.4, -0.6)
-        axes.set_xlim(0, max(min(r.high_us, 4 * r.time_us) for r in group) * 1.02)
+        axes.set_xlim(0, max(min(max(r.high_us, r.time_us), 2 * longest) for r in group) * 1.02)
         axes.set_xticks([])
         axes.spines["bottom"].set_visible(False)
 
