@@ -1,4 +1,4 @@
-"""What the texts of 02_cuda, 03_triton and 04_trust promise, with a GPU and without."""
+"""What the texts of 02_cuda, 03_triton, 04_trust and 06_tune promise, with a GPU and without."""
 
 from __future__ import annotations
 
@@ -171,3 +171,24 @@ def _failing(steps: Steps, heading: str, *counts: int) -> str:
     assert rows[: len(failed)] == failed, "what failed stands on top"
     assert re.search(r"<details><summary>\d+ checks passed</summary>", steps.html(heading)), "what passed is folded"
     return "\n".join(" ".join(row.split()) for row in failed)
+
+
+def tune(steps: Steps, gpu: bool) -> None:
+    """Each step of 06_tune."""
+    line(steps.text("A space"), "turned cpp v1", "2 cases agree exactly", r"[\d.]+ (?:us|ms) on big \(rough\)", timed=False)
+    said = steps.text("The fastest")
+    assert said.startswith("lab::turned forward cpu v1 tuned for big float32 | ")
+    assert "12 configurations: 6 timed, 4 pruned, 2 differ" in said
+    assert re.search(r"\n  TILE=\d+, WRITE_ROWS=[01], UNROLL=1: [\d.]+ (?:us|ms), [\d.]+ x as fast as the first one\n", said), said
+    assert "require UNROLL == 1 or TILE == 32 is not met" in said and "elements differ" in said
+    assert "//! tune TILE = " in said
+    assert steps.printed("It runs now") == "True True\n"
+    assert steps.printed("Not twice").startswith("0 trials; True\n//! tune TILE = ")
+    assert steps.printed("One more value") == "2 trials of 16\n"
+    said = steps.text("What fits a GPU")
+    assert "turned: the block is (64, 64), a block has at most 1024 t" in said and "2 pruned" in said
+    assert ("6 configurations: 4 timed, 2 pruned" if gpu else "nothing was timed: no GPU here") in said
+    said = steps.text("A wider space")
+    assert ("4 configurations: 4 timed" if gpu else "4 configurations: 4 not run") in said
+    said = steps.error("No budget, no tuning")["evalue"]
+    assert said == "turned.tune: budget is in seconds and more than 0, got 0; None for no limit"

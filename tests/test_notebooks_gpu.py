@@ -1,4 +1,4 @@
-"""02_cuda, 03_triton and 04_trust where there is a GPU, without IPython: that machine may have none."""
+"""02_cuda, 03_triton, 04_trust and 06_tune where there is a GPU, without IPython: that machine may have none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import live, notebook_promises, notebook_steps
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 OPS = tuple(
-    f"lab::{name}" for name in ("rmsnorm", "saxpy", "swiglu", "double", "add_t", "rowmax", "to_even", "centre", "cube")
+    f"lab::{name}" for name in ("rmsnorm", "saxpy", "swiglu", "double", "add_t", "rowmax", "to_even", "centre", "cube", "turned")
 )
 
 
@@ -38,6 +38,11 @@ def test_the_notebook_on_triton_keeps_its_promises():
 @pytest.mark.gpu
 def test_the_notebook_on_trust_keeps_its_promises():
     notebook_promises.trust(notebook_steps.run(FOLDER / "04_trust.ipynb"), gpu=True)
+
+
+@pytest.mark.gpu
+def test_the_notebook_on_tuning_keeps_its_promises():
+    notebook_promises.tune(notebook_steps.run(FOLDER / "06_tune.ipynb"), gpu=True)
 
 
 def test_cells_run_without_ipython_as_with_it(tmp_path):

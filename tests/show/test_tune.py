@@ -26,8 +26,8 @@ lab::f forward cuda v3 tuned for 1024 float32 | 3.2 s | NVIDIA H200
          39 us   0.97 x    512       1    40
          60 us   1.50 x    128       1    38    1 KB
   does not fit            1024       1                f takes 80 registers x 1024 threads
-        pruned            2048       1                require BLOCK < 2048 is not met
        differs             256       4                out: 5 of 10 elements differ
+        pruned            2048       1                require BLOCK < 2048 is not met
    not reached             512       4                the budget ended before it
   to paste:
     //! tune BLOCK = 256, 128

@@ -56,9 +56,11 @@ def verdict(report: Tuning, micro: str = "us") -> str:
 
 
 def ordered(report: Tuning, case: str) -> list[TuningRow]:
-    """The rows of a case, the winners first, then those that were timed, then those that were not."""
+    """The rows of a case, the winners first, then those that were timed, what failed, what was left out."""
     mine = [r for r in report.rows if r.case == case]
-    return sorted(mine, key=lambda r: (not r.ok, not r.final, r.time_us))
+    best = list(report.winners.values())
+    last = {"pruned": 1, "not reached": 2}
+    return sorted(mine, key=lambda r: (not r.ok, not any(r is b for b in best), r.time_us, last.get(r.status, 0)))
 
 
 def table(report: Tuning, case: str, micro: str = "us") -> tuple[list[str], list[list[str]]]:

@@ -51,7 +51,7 @@ def machine(device: str) -> str:
     'Intel(R) Xeon(R) Platinum 8488C, 2 threads'
     """
     if device == "cuda":
-        return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU here"
     return f"{_processor()}, {torch.get_num_threads()} threads"
 
 
