@@ -277,6 +277,46 @@ def test_a_row_of_an_output_may_not_vanish_as_one_of_a_gradient_may():
     )
 
 
+def decayed(x):
+    """Row r counts a thousandth of the row before it."""
+    return (x * 1e-3 ** torch.arange(x.size(0), dtype=x.dtype)[:, None]).sum(0)
+
+
+@pytest.mark.parametrize("row", range(1, 5))
+def test_a_row_of_a_gradient_that_is_small_beside_the_others_may_not_be_wrong(row):
+    """Nothing cancels in it: that it is below the rounding of the largest row excuses nothing."""
+    case = make(lambda t: [t(6, 64)], ONE)[0]
+    wanted = expected_gradients(decayed, ONE, case)
+    right = {"grad_x": wanted.outputs[0].value}
+    assert judge(right, wanted).status == "agree"
+    for wrong in (0.0, 1.001):
+        mutant = {"grad_x": right["grad_x"].clone()}
+        mutant["grad_x"][row] *= wrong
+        outcome = judge(mutant, wanted)
+        assert outcome.status == "mismatch" and outcome.mismatch.worst[0][0][0] == row
+
+
+def test_terms_tell_what_a_row_is_a_difference_of():
+    case = make(attention_cases, THREE)[0]
+    wanted = expected_gradients(causal_attention, THREE, case)
+    terms, true = wanted.terms()["grad_q"], wanted.outputs[0].true
+    assert not true[0, 0, 0].any() and terms[0, 0, 0].max() > 0.1 * true.abs().max()
+    plain = expected_gradients(decayed, ONE, make(lambda t: [t(6, 64)], ONE)[0])
+    largest = plain.terms()["grad_x"].amax(-1) / plain.outputs[0].true.abs().amax(-1)
+    assert largest.min() > 0.2 and largest.max() < 4
+
+
+def test_attention_of_torch_has_a_float64_run():
+    """It could draw random numbers, for dropout; without that nothing is drawn, and nothing lowered."""
+    def attention(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    for case in make(attention_cases, THREE, DTYPES):
+        q, k, v = (x.double() for x in case.args)
+        true = torch.softmax(q @ k.mT * q.size(-1) ** -0.5, -1) @ v
+        assert torch.allclose(expected(attention, THREE, case).outputs[0].true, true, rtol=0, atol=1e-12)
+
+
 def test_floors():
     assert rule.floor(torch.float32) == 32 * 2**-23
     assert rule.floor(torch.float64) == 32 * 2**-52

@@ -267,6 +267,23 @@ def above_kernel(x, k=0.0):
     return x.masked_select(x > k)
 
 
+def decay(x: Tensor) -> Tensor:
+    return (x * weights(x)).sum(0)
+
+
+def weights(x):
+    """Of each row a hundredth of the one before."""
+    return (1e-2 ** torch.arange(x.size(0), dtype=x.dtype, device=x.device)).view(-1, *[1] * (x.dim() - 1))
+
+
+def decay_kernel(x):
+    return x.mul(weights(x)).sum(0)
+
+
+def decay_backward(grad_out, x):
+    return grad_out * weights(x)
+
+
 def cube(x: Tensor, y: Tensor) -> Tensor:
     return x * x * x * y
 
@@ -299,5 +316,6 @@ OPS = {
     "strided": Correct(strided, lambda t: [t(4, 64)], {"forward": STRIDED}),
     "total": Correct(total, lambda t: [t(4, 32)], {"forward": TOTAL}, dtypes=(torch.float32, torch.bfloat16)),
     "above": Correct(above, lambda t: [t(4, 8)], {"forward": above_kernel}),
+    "decay": Correct(decay, lambda t: [t(3, 8)], {"forward": decay_kernel, "backward": decay_backward}),
     "cube": Correct(cube, lambda t: [(t(4, 8), t(4, 8))], {"forward": cube_kernel, "backward": cube_backward}),
 }  # fmt: skip

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tests.mutants.ops import decay_backward, weights
+
 LOOP = "for (int64_t i = 0; i < n; ++i)"
 
 
@@ -89,6 +91,10 @@ def twice_if_expanded(grad_out, x, y):
 
 def from_k_on(x, k=0.0):
     return x.masked_select(x >= k)
+
+
+def three_rows(grad_out, x):
+    return decay_backward(grad_out, x) * (weights(x) > 1e-5)
 
 
 MUTANTS = (
@@ -406,6 +412,7 @@ MUTANTS = (
         ("a = torch::stable::contiguous(x)", "a = x"),
         slot="backward",
     ),
+    python("small rows of the gradient are left out", "decay", "gradients, other inputs", "elements differ", backward=three_rows),
     python("the second derivative is cut", "cube", "second derivatives", "elements differ", backward=half_second),
     python("an expanded gradient counts twice", "cube", "requires_grad", "expanded", backward=twice_if_expanded),
     # ---- fakes, graphs, transforms

@@ -46,6 +46,9 @@ def judge(got: Mapping[str, Tensor], wanted: Expected, *, unwritten: Mapping[str
     share = 0.0
     for o in pairs:
         verdict = _verdict(values[o.name], o, wanted)
+        if verdict.wrong.any() and wanted.cotangents:
+            terms = wanted.terms().get(o.name) if wanted.terms is not None else None
+            verdict = _verdict(values[o.name], o, wanted, cancels=True, terms=terms)
         if verdict.wrong.any():
             never = (unwritten or {}).get(o.name, 0)
             inputs = wanted.case.bound(wanted.schema) if wanted.compared is None and not wanted.cotangents else None
@@ -87,7 +90,9 @@ def _metadata(got: Mapping[str, Tensor], wanted: Expected) -> str:
     return ""
 
 
-def _verdict(got: Tensor, output: Output, wanted: Expected) -> rule.Verdict:
+def _verdict(
+    got: Tensor, output: Output, wanted: Expected, *, cancels: bool = False, terms: Tensor | None = None
+) -> rule.Verdict:
     reference, true, case = output.value, output.true, wanted.case
     got = got.to(reference.device)
     if not (got.is_floating_point() or got.is_complex()):
@@ -101,8 +106,10 @@ def _verdict(got: Tensor, output: Output, wanted: Expected) -> rule.Verdict:
     if case.atol is not None or case.rtol is not None:
         verdict = rule.close(wide, plain, exact, dtype, case.atol or 0.0, case.rtol or 0.0)
     else:
-        gradient, error, slack = bool(wanted.cotangents), case.error, wanted.slack
-        verdict = rule.agrees(wide, plain, exact, dtype, error=error, slack=slack, own=output.own, cancels=gradient)
+        if terms is not None and got.is_complex():
+            terms = torch.stack([terms, terms], -1)
+        allowed = {"error": case.error, "slack": wanted.slack}
+        verdict = rule.agrees(wide, plain, exact, dtype, **allowed, own=output.own, cancels=cancels, terms=terms)
     return rule.Verdict(verdict.wrong.any(-1), verdict.share) if got.is_complex() else verdict
 
 

@@ -47,7 +47,8 @@ class Expected:
     `inputs()` makes fresh copies of the inputs, by name, views of one base staying so. `outputs` are what the call
     leaves behind, in order: the op's outputs, then its mutated arguments. `compared` replaces their values where the
     op has a `compare`. `skipped` says why there is nothing to compare with, in one sentence. `cotangents` are the
-    incoming gradients that go with `outputs` when those are gradients.
+    incoming gradients that go with `outputs` when those are gradients; `terms()` then says how large what each element
+    is a difference of is, float64 by name.
     """
 
     case: Case
@@ -61,6 +62,7 @@ class Expected:
     seconds: float = 0.0
     note: str = ""
     cotangents: Mapping[str, Tensor] = field(default_factory=dict)
+    terms: Callable[[], Mapping[str, Tensor]] | None = None
 
     def inputs(self) -> dict[str, object]:
         return fresh(self.case.bound(self.schema), device=self.device)

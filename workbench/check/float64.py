@@ -18,6 +18,15 @@ from ..inputs import FLOATS, tensors_in
 
 WIDE = {**dict.fromkeys(FLOATS, torch.float64), torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 WATCHED_BYTES = 64 << 20
+# What picks or moves numbers and rounds none; shaken, a maximum would be found nowhere in what it is the maximum of.
+EXACT = frozenset({
+    "amax", "amin", "max", "min", "aminmax", "sort", "topk", "kthvalue", "median", "mode", "cummax", "cummin",
+    "gather", "scatter", "index", "index_select", "index_put", "take_along_dim", "masked_select", "masked_fill",
+    "where", "select_backward", "slice_backward", "unfold_backward", "embedding", "nonzero", "clone", "_to_copy",
+    "cat", "stack", "neg", "abs", "relu", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "fmax", "fmin",
+    "sign", "sgn", "round", "floor", "ceil", "trunc", "tril", "triu", "flip", "roll", "repeat", "constant_pad_nd",
+    "threshold", "threshold_backward",
+})  # fmt: skip
 NO_MEMORY = "the reference needs more memory than there is"
 
 
@@ -72,7 +81,7 @@ class Float64(Limits):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if _draws(func, args, kwargs):
             out = self._drawn(func, args, kwargs)
         elif func is torch.ops.aten.view.dtype:
             raise NotImplementedError("it looks at the bits of numbers")
@@ -100,6 +109,35 @@ class Float64(Limits):
         return tuple(raised) if isinstance(out, tuple) else raised if isinstance(out, list) else raised[0]
 
 
+class Shaken(Float64):
+    """The same, with each result of arithmetic changed by chance in its last bits, of which `DELTA` is the size.
+
+    How far what comes out is moved tells how large the terms are that it is a difference of: Monte Carlo arithmetic
+    (Parker, Pierce and Eggert, Computing in Science & Engineering 2 (4), 2000).
+    """
+
+    DELTA = 2.0**-20
+
+    def __init__(self, low: torch.dtype, limit_s: float, seed: int) -> None:
+        super().__init__(low, limit_s)
+        self.seed = seed
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        aliased = any(r.alias_info is not None for r in func._schema.returns)  # a view, or written in place
+        if aliased or func.overloadpacket.__name__ in EXACT or not tensors_in(list(args)):
+            return out
+        shaken = [self._shaken(x) for x in _listed(out)]
+        return tuple(shaken) if isinstance(out, tuple) else shaken if isinstance(out, list) else shaken[0]
+
+    def _shaken(self, x: object) -> object:
+        if not isinstance(x, Tensor) or x.dtype is not torch.float64:
+            return x
+        self.seed += 1
+        chance = torch.rand(x.shape, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64)
+        return x * (1 + self.DELTA * (2 * chance - 1)).to(x.device)
+
+
 class _WideFunctions(TorchFunctionMode):
     """The same for what makes tensors without the dispatcher's seeing the dtype: `torch.tensor(0.1, dtype=...)`."""
 
@@ -112,10 +150,15 @@ class _WideFunctions(TorchFunctionMode):
 
 @contextmanager
 def float64(
-    low: torch.dtype, limit_s: float = 10.0, references: Mapping[str, Callable] | None = None
+    low: torch.dtype,
+    limit_s: float = 10.0,
+    references: Mapping[str, Callable] | None = None,
+    *,
+    shaken: int | None = None,
 ) -> Iterator[None]:
-    """All floating arithmetic of a block in float64; the default dtype too, for a while."""
-    before, mode = torch.get_default_dtype(), Float64(low, limit_s, references)
+    """All floating arithmetic of a block in float64; the default dtype too, for a while. `shaken` seeds `Shaken`."""
+    before = torch.get_default_dtype()
+    mode = Float64(low, limit_s, references) if shaken is None else Shaken(low, limit_s, shaken)
     torch.set_default_dtype(torch.float64)
     try:
         with mode, _WideFunctions():
@@ -134,6 +177,16 @@ def available_bytes(device: torch.device) -> int:
     except (OSError, StopIteration):
         return 1 << 62
     return int(found.split()[1]) << 10
+
+
+def _draws(func: torch._ops.OpOverload, args: tuple, kwargs: dict) -> bool:
+    """Does this call draw random numbers? Attention without dropout only could."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    for i, a in enumerate(func._schema.arguments):
+        if a.name == "dropout_p":
+            return (kwargs.get(a.name, a.default_value) if i >= len(args) else args[i]) != 0
+    return True
 
 
 def _wide(value: object) -> object:

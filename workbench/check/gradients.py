@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,9 @@ from ..inputs import draw, fresh
 from ..reference import Definition
 from ..schema import Schema
 from .expect import LIMIT_S, Expected, Output, leaves, lowest, seeded, widened
-from .float64 import NO_MEMORY, Limits, TooMuchError, float64
+from .float64 import NO_MEMORY, Limits, Shaken, TooMuchError, float64
+
+SHAKES = 3
 
 
 def expected_gradients(
@@ -63,7 +66,43 @@ def expected_gradients(
     outputs = tuple(Output(n, v, true[n]) for n, v in values.items())
     seconds = time.perf_counter() - start
     skipped = "" if cotangents and outputs else "no output takes a gradient here"
-    return Expected(case, schema, outputs, device=device, seconds=seconds, cotangents=cotangents, skipped=skipped)
+
+    @functools.cache
+    def terms() -> dict[str, Tensor]:
+        return _terms(run, schema, case, cotangents, true, device, limit_s)
+
+    return Expected(
+        case, schema, outputs, device=device, seconds=seconds, cotangents=cotangents, skipped=skipped, terms=terms
+    )
+
+
+def _terms(
+    run: Callable,
+    schema: Schema,
+    case: Case,
+    cotangents: Mapping[str, Tensor],
+    true: Mapping[str, Tensor],
+    device: str,
+    limit_s: float,
+) -> dict[str, Tensor]:
+    """How far each element of a gradient moves when all arithmetic is shaken, by how far: what it is a difference of.
+
+    Where the reference cannot be run so, nothing.
+    """
+    found: dict[str, Tensor] = {}
+    low = lowest(case.bound(schema))
+    try:
+        for seed in range(SHAKES):
+            wide = fresh(case.bound(schema), dtypes=torch.float64, device=device)
+            with seeded(device), float64(low, limit_s, shaken=seed << 20):
+                results, moving = _forward(run, schema, wide, case.constant)
+                moved = _backward(results, moving, {n: widened(c) * 1.0 for n, c in cotangents.items()})
+            for n, x in moved.items():
+                off = (x - true[n]).abs() / Shaken.DELTA
+                found[n] = torch.maximum(found[n], off) if n in found else off
+    except Exception:
+        return {}
+    return found
 
 
 def pull(op: Callable, wanted: Expected) -> dict[str, Tensor]:

@@ -16,8 +16,11 @@ ROW = 32
 # a sequential sum of 8,192 elements stays below. Half types: one more rounding than the reference made stays below.
 FLOORS = {torch.float64: 32.0, torch.float32: 32.0, torch.float16: 1.0, torch.bfloat16: 1.0}
 # A row of a gradient may vanish where its terms do not (that of the first query of causal attention is exactly zero):
-# its floor is at least this share of the whole gradient's. FlashAttention's backward in each dtype stays below.
+# its floor is that of so many times its terms, at most this share of the whole gradient's, which it is where nothing is
+# known of them. FlashAttention's backward in each dtype stays below.
+TERMS = 4.0
 SHARE_OF_THE_WHOLE = 0.5
+VANISHES = 1e-13  # of the whole: such a row is zero but for the rounding of float64
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,15 @@ def agrees(
     slack: float = 1.0,
     own: Tensor | None = None,
     cancels: bool = False,
+    terms: Tensor | None = None,
 ) -> Verdict:
     """Floating results against the reference's own, and both against a float64 run of it.
 
     `got`, `reference` and `true` have one shape and are float64; `dtype` is what the first two were computed in.
     `error` is how many times the reference's own error is allowed, `slack` multiplies the floor. `own` is that error
     where it is known from more inputs than this one, float64 of the same shape. `cancels` is for gradients, in which
-    a row can be far smaller than what it is a difference of. Two steps between denormals are always allowed: there
-    rounding has no relative size.
+    a row can be far smaller than what it is a difference of: its `terms`, float64 of the same shape. Two steps between
+    denormals are always allowed: there rounding has no relative size.
     """
     misplaced = _misplaced(got, reference, true, dtype)
     target = torch.where(true.isfinite(), true, reference)
@@ -63,7 +67,7 @@ def agrees(
     allowed = error * _most(_rows(made if own is None else torch.maximum(made, own)))
     largest = _most(_rows(torch.where(target.isfinite(), target, 0).abs()))
     if cancels and largest.numel():
-        largest = largest.clamp(min=SHARE_OF_THE_WHOLE * largest.max())
+        largest = torch.maximum(largest, _of_terms(largest, terms))
     allowed = allowed + slack * floor(dtype) * largest
     allowed = allowed + 2 * torch.finfo(dtype).tiny * torch.finfo(dtype).eps
     wrong = (off > allowed).reshape(got.shape) | misplaced
@@ -71,6 +75,15 @@ def agrees(
     shares = torch.where(off == 0, 0, shares)
     share = shares.max().item() if shares.numel() else 0.0
     return Verdict(wrong, float("inf") if misplaced.any() else share)
+
+
+def _of_terms(largest: Tensor, terms: Tensor | None) -> Tensor:
+    """What counts as the magnitude of each row by what it is a difference of; `largest` are the rows' own."""
+    whole = SHARE_OF_THE_WHOLE * largest.max()
+    if terms is None:
+        return whole.expand_as(largest)
+    of = TERMS * _most(_rows(torch.where(terms.isfinite(), terms, whole)))
+    return torch.where(largest <= VANISHES * whole, whole, of.clamp(max=whole))
 
 
 def close(got: Tensor, reference: Tensor, true: Tensor, dtype: torch.dtype, atol: float, rtol: float) -> Verdict:
