@@ -67,7 +67,14 @@ def _listed(ops: Any) -> list[Any]:
 
 
 def _save(
-    ops: list[Any], path: str | os.PathLike, name: str, version: str, layout: str, title: str, licence: str, started: float
+    ops: list[Any],
+    path: str | os.PathLike,
+    name: str,
+    version: str,
+    layout: str,
+    title: str,
+    licence: str,
+    started: float,
 ) -> Saved:
     if layout not in LAYOUTS:
         raise SaveError(f"layout is one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}")
@@ -80,7 +87,11 @@ def _save(
     facts = project.Facts.now()
     package = _filled(package, facts, licence)
     metadata = {op.qualname: evolution.metadata(op) for op in ops}
-    changes = evolution.changes(before.manifest.get("ops", {}), {op.qualname: op.schema for op in ops}, metadata) if before else ()
+    changes = (
+        evolution.changes(before.manifest.get("ops", {}), {op.qualname: op.schema for op in ops}, metadata)
+        if before
+        else ()
+    )
     kept = _written(package, root, before, facts, metadata)
     advised = evolution.advised(before.manifest["version"], changes) if before and changes else ""
     return Saved(

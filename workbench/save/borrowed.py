@@ -85,7 +85,9 @@ def _chosen(text: str, keep: Sequence[str]) -> str:
 def _name(node: ast.stmt) -> str:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return node.name
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AnnAssign) else None
+    target = (
+        node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AnnAssign) else None
+    )
     return target.id if isinstance(target, ast.Name) else ""
 
 
@@ -94,4 +96,6 @@ def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> str:
     kept = [a for a in node.names if (a.asname or a.name.partition(".")[0]) in used or a.name == "annotations"]
     if not kept:
         return ""
-    return ast.unparse(ast.ImportFrom(node.module, kept, node.level) if isinstance(node, ast.ImportFrom) else ast.Import(kept))
+    return ast.unparse(
+        ast.ImportFrom(node.module, kept, node.level) if isinstance(node, ast.ImportFrom) else ast.Import(kept)
+    )

@@ -31,7 +31,15 @@ def saved(op: Any, together: Sequence[str]) -> SavedOp:
     carried = carry.carry({n: f for n, f in (*wanted.values(), *kernels.items())}, schema.qualname)
     others = _others(carried, schema, together)
     scripts += [
-        Script("forward", v.device, "python", {}, {}, f"_python_kernel(SCHEMA, _functions.kernel_{v.device})", number=v.number)
+        Script(
+            "forward",
+            v.device,
+            "python",
+            {},
+            {},
+            f"_python_kernel(SCHEMA, _functions.kernel_{v.device})",
+            number=v.number,
+        )
         for v in plain
     ]
     kept = cases.keep(op.case_list(bench=True), schema)
@@ -55,10 +63,17 @@ def _slots(op: Any) -> list[Any]:
             )
         if isinstance(kernel, TritonKernel) and device == "cpu" and (slot, "cuda") in op.slots:
             continue
-        if isinstance(kernel, Kernel) and slot == "backward" and kernel.uses_saved and ("forward", device) not in op.slots:
+        if (
+            isinstance(kernel, Kernel)
+            and slot == "backward"
+            and kernel.uses_saved
+            and ("forward", device) not in op.slots
+        ):
             continue  # it does not run: nothing was saved for it
         if not isinstance(kernel, Kernel) and getattr(kernel, "function", None) is None:
-            raise SaveError(f"{op.qualname}: v{v.number} ({slot}, {device}) is a {type(kernel).__name__}, which has no text to save")
+            raise SaveError(
+                f"{op.qualname}: v{v.number} ({slot}, {device}) is a {type(kernel).__name__}, which has no text to save"
+            )
         found.append(v)
     return found
 
@@ -107,13 +122,17 @@ def _others(carried: carry.Carried, schema: Any, together: Sequence[str]) -> dic
     for name, other in carried.ops.items():
         qualname = getattr(other, "qualname", "")
         if qualname not in together:
-            raise SaveError(f"{schema.qualname} calls {qualname}, which is not saved with it: save both, wb.save([..., {name}], ...)")
+            raise SaveError(
+                f"{schema.qualname} calls {qualname}, which is not saved with it: save both, wb.save([..., {name}], ...)"
+            )
         found[name] = qualname.partition("::")[2]
     return found
 
 
 def _module_text(qualname: str, carried: carry.Carried, others: Mapping[str, str]) -> str:
-    imports = [f"from ._{short} import {short}" + (f" as {name}" if name != short else "") for name, short in others.items()]
+    imports = [
+        f"from ._{short} import {short}" + (f" as {name}" if name != short else "") for name, short in others.items()
+    ]
     body = carried.render()
     docs = f'"""{qualname} in plain PyTorch: its reference, and what else of it is Python, as it was typed."""\n'
     future = "from __future__ import annotations\n"

@@ -28,7 +28,9 @@ def metadata(op: Any) -> dict[str, list[str]]:
         except (RuntimeError, WorkbenchError):
             continue
         given = flat(out if isinstance(out, (tuple, list)) else [out])
-        found[case.label] = [f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} strides {t.stride()}" for t in given]
+        found[case.label] = [
+            f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} strides {t.stride()}" for t in given
+        ]
     return found
 
 
@@ -43,7 +45,10 @@ def changes(before: Mapping[str, Any], ops: Mapping[str, Schema], now: Mapping[s
         if qualname not in ops:
             found.append(Change(qualname, "breaking", "it is gone"))
             continue
-        old, new = schemas.parse(told["schema"], returns=told.get("outputs", ()), saves=told.get("saves", ())), ops[qualname]
+        old, new = (
+            schemas.parse(told["schema"], returns=told.get("outputs", ()), saves=told.get("saves", ())),
+            ops[qualname],
+        )
         kind, why = compare(old, new)
         if kind == "same":
             kind, why = _silent(told.get("metadata", {}), now.get(qualname, {}))
@@ -55,7 +60,9 @@ def changes(before: Mapping[str, Any], ops: Mapping[str, Schema], now: Mapping[s
 
 def compare(old: Schema, new: Schema) -> tuple[str, str]:
     """(same, compatible, breaking or silent; the reason) for two schemas of one op."""
-    if [(t, n) for t, n in zip(old.output_types, old.outputs, strict=True)] != list(zip(new.output_types, new.outputs, strict=True)):
+    if [(t, n) for t, n in zip(old.output_types, old.outputs, strict=True)] != list(
+        zip(new.output_types, new.outputs, strict=True)
+    ):
         if old.output_types != new.output_types:
             return "breaking", f"it returned {old.results}, it returns {new.results}"
         return "silent", f"its outputs were called {', '.join(old.outputs)}, they are called {', '.join(new.outputs)}"
@@ -72,7 +79,10 @@ def compare(old: Schema, new: Schema) -> tuple[str, str]:
     if required:
         return "breaking", f"the new argument {required[0]} has no default"
     if more:
-        return "compatible", f"the new argument{'s' * (len(more) > 1)} {', '.join(a.name for a in more)} may be left out"
+        return (
+            "compatible",
+            f"the new argument{'s' * (len(more) > 1)} {', '.join(a.name for a in more)} may be left out",
+        )
     return "same", ""
 
 

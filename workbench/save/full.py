@@ -11,6 +11,7 @@ from ..build.prelude import _PYTHON
 from ..errors import SaveError
 from ..source import Source, code, directives_of
 from . import sources
+from .host import _inside
 from .model import Native, Unit
 from .origin import Origin, digest
 from .support import own
@@ -37,18 +38,20 @@ def native(kernel: Any, number: int = 0) -> Native:
     stem, suffix = f"{schema.name}_{slot}_{device}", "cu" if device == "cuda" else "cpp"
     kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
     flags = sources.flags(kernel.declaration.flags, kernel.source)
-    text = kernel.text(live.CPU)
+    text = _inside(kernel.text(live.CPU), kernel, stem)
     found = _MODULE.search(text)
     assert found is not None, "the wrapper registers itself"
     layout = f'"wb_layout::{schema.namespace}__'
-    text = re.sub(rf'{re.escape(layout)}(\w+)"', rf'"{schema.namespace}::\1_layout"', _LINE.sub("", _MODULE.sub("", text)))
+    text = re.sub(
+        rf'{re.escape(layout)}(\w+)"', rf'"{schema.namespace}::\1_layout"', _LINE.sub("", _MODULE.sub("", text))
+    )
     text = text.replace("wb_cell", f"{stem}_wrapper")
     rows = "wb::ask_always = true; " * kernel.layout + found[3].replace("wb_cell", f"{stem}_wrapper")
     body = "\n".join([
         f"// {schema.qualname}, {slot} on {'GPUs' if device == 'cuda' else 'the CPU'}: the function of {kept.main} as torch calls it.",
         HEADER,
         '#include "support/full_call.h"',
-        f'#include "{kept.main}"',
+        *sources.included(kernel.source, kept.main, f"{stem}_text", kernel.declaration.flags),
         "",
         text.strip(),
         f"static void {stem}_register(torch::Library& m) {{ {rows} }}",
@@ -82,8 +85,12 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
     kept = sources.of(source, kernel.schema, "forward", words)
     files = {p: t for p, t in kept.files.items() if t.rstrip() != source.text.rstrip()}
     files[main] = source.text if source.text.endswith("\n") else source.text + "\n"
-    origins = {p: o for p, o in kept.origins.items() if p in files} | {main: Origin.of(source.text, source.file, source.first_line)}
-    files[around] = f'// kernels/{name} as it is: its blocks define and register its ops.\n{HEADER}\n#include "kernels/{name}"\n'
+    origins = {p: o for p, o in kept.origins.items() if p in files} | {
+        main: Origin.of(source.text, source.file, source.first_line)
+    }
+    files[around] = (
+        f'// kernels/{name} as it is: its blocks define and register its ops.\n{HEADER}\n#include "kernels/{name}"\n'
+    )
     unit = Unit(around, (*(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
     return Native(
         "forward", device, source.language, "block", files, (unit,), (), origins, (),

@@ -16,6 +16,7 @@ from ..errors import SaveError
 from . import raw, sources
 from .model import Native, Unit
 from .support import own
+from .tables import code, statements
 
 _MODULE = re.compile(r'^WB_MODULE\("(\w+)", "(\w+)", (.*)\)$', re.MULTILINE)
 _IMPL = re.compile(r'm\.impl\("(\w+)", TORCH_BOX\(&wb_cell::(\w+)\)\);')
@@ -32,7 +33,8 @@ def native(kernel: Any, number: int = 0) -> Native:
     if device == "cuda":
         flags = tuple(f for f in flags if not f.startswith(("-arch", "--gpu-architecture", "-default-device")))
     header = "wb_host_gpu.h" if device == "cuda" else "wb_host.h"
-    room = live.Room(header, KEYS[device], f'#include "{kept.main}"\n', (kept.main, 1), guard=device == "cuda")
+    text = "\n".join(sources.included(kernel.source, kept.main, f"{stem}_text", kernel.declaration.flags)) + "\n"
+    room = live.Room(header, KEYS[device], text, (kept.main, 1), guard=device == "cuda")
     if kernel._launched:
         files, names = _launched(kernel, stem, suffix, room)
     else:
@@ -48,11 +50,23 @@ def native(kernel: Any, number: int = 0) -> Native:
     )  # fmt: skip
 
 
+def _main(room: live.Room) -> str:
+    return room.place[0] if room.place else ""
+
+
+def _inside(text: str, kernel: Any, stem: str) -> str:
+    """The wrapper's calls of the cell's function, where it is now."""
+    if sources.in_no_namespace(kernel.source):
+        return text
+    name = live._name(kernel.function)
+    return re.sub(rf"(?<![\w:]){re.escape(name)}\b", f"::{stem}_text{name}", text)
+
+
 def _wrapped(
     kernel: Any, stem: str, suffix: str, room: live.Room
 ) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
     """A function that returns its results: its wrapper, boxed for torch."""
-    text = kernel.text(room)
+    text = _inside(kernel.text(room), kernel, stem)
     found = _MODULE.search(text)
     assert found is not None, "the wrapper registers itself"
     pairs = _IMPL.findall(found[3])
@@ -66,7 +80,7 @@ def _wrapped(
     text = re.sub(r"wb::arrive\([^)]*\); ", "", text).replace("wb_cell", f"{stem}_wrapper")
     if kernel.layout:
         text = text.replace("wb::ask(", "wb::always(")
-    what = f"// {kernel.schema.qualname}, {kernel.slot} on {'GPUs' if suffix == 'cu' else 'the CPU'}: the function of {room.text.split(chr(34))[1]} as torch calls it."
+    what = f"// {kernel.schema.qualname}, {kernel.slot} on {'GPUs' if suffix == 'cu' else 'the CPU'}: the function of {_main(room)} as torch calls it."
     body = "\n".join([what, text.rstrip(), "", f"namespace {stem} {{", *boxes, f"}}  // namespace {stem}", ""])
     return {f"csrc/{stem}.{suffix}": own(body)}, tuple((name, f"{stem}::{entry}") for name, entry in pairs)
 
@@ -82,12 +96,12 @@ def _launched(
             line=kernel.function.line, file=kernel.source.file,
         )  # fmt: skip
     declaration, schema = kernel.declaration, kernel.native_schema
-    entry, main = f"{stem}_entry", room.text.split('"')[1]
-    thunk = _LINE.sub("", kernel.text(room)).replace(
+    entry, main = f"{stem}_entry", _main(room)
+    thunk = _LINE.sub("", _inside(kernel.text(room), kernel, stem)).replace(
         "WB_EXPORT int wb_call(const wb_value* v) {", f'extern "C" int {entry}(const wb_value* v) {{'
     )
     instance = kernel._instance()
-    rows = ", ".join(f"{{{v}, {raw._code(t)}, 0}}" for v, t in instance.body.parameters[0]) or "{}"
+    rows = ", ".join(f"{{{v}, {code(t)}, 0}}" for v, t in instance.body.parameters[0]) or "{}"
     shown = replace(declaration, functions=())
     host = "\n".join([
         f"// Host code of {schema.qualname}, {kernel.slot} on the CPU: checks, allocates and calls the function of {main}.",
@@ -99,7 +113,7 @@ def _launched(
         f'static const wb::Function functions[] = {{{{{entry}, "{kernel.function.name}", {len(instance.body.parameters[0])}, parameters, nullptr}}}};',
         f"static const int8_t dtypes[] = {{{', '.join(['wb::any_dtype'] * len(declaration.tensors))}}};",
         "static const wb::Instance instances[] = {{dtypes, functions}};",
-        *raw.statements(shown),
+        *statements(shown),
         "static const wb::Descriptor descriptor = {",
         f"    .layout = {int(kernel.layout)}, .handles = {kernel._handles}, .instance_count = 1, .instances = instances,",
         "    .function_count = 1, .statements = statements,", "};", "",

@@ -27,7 +27,9 @@ def package_name(name: str) -> str:
             f"{given!r} is no package name: letters, digits and '_', a letter first; for instance name={instead.lower()!r}"
         )
     if keyword.iskeyword(name):
-        raise SaveError(f"{given!r} is a word of Python's own, which no import can name; for instance name='{name}_ops'")
+        raise SaveError(
+            f"{given!r} is a word of Python's own, which no import can name; for instance name='{name}_ops'"
+        )
     if name.lower() in {m.lower() for m in sys.stdlib_module_names}:
         raise SaveError(
             f"{given!r} would hide Python's own module {name.lower()!r} wherever it is installed; for instance name='{name}_ops'"
@@ -55,7 +57,9 @@ def target(path: str | os.PathLike) -> Path:
     found = Path(path).expanduser()
     final = Path(os.path.abspath(found))
     if final in (Path("/"), Path.home(), Path.cwd()):
-        raise SaveError(f"{final} is no folder for a package of its own: name one inside it, for instance {final / 'my_ops'}")
+        raise SaveError(
+            f"{final} is no folder for a package of its own: name one inside it, for instance {final / 'my_ops'}"
+        )
     if final.exists() and not final.is_dir():
         raise SaveError(f"{final} is a file; a package is a folder")
     parent = next(p for p in final.parents if p.exists())
@@ -81,5 +85,7 @@ def different(names: list[tuple[str, str]]) -> None:
         if short in seen:
             both = qualname if seen[short] == qualname else f"{seen[short]} and {qualname}"
             said = "is given twice" if seen[short] == qualname else "would both be the function " + repr(short)
-            raise SaveError(f"{both} {said}: save {'it once' if seen[short] == qualname else 'them in packages of their own'}")
+            raise SaveError(
+                f"{both} {said}: save {'it once' if seen[short] == qualname else 'them in packages of their own'}"
+            )
         seen[short] = qualname

@@ -140,7 +140,9 @@ def _tests(package: Package, *, native: bool) -> dict[str, str]:
 
 
 def _import_order(statement: str) -> tuple[int, str]:
-    return int(not any(statement.split()[1].startswith(m) for m in sys.stdlib_module_names if m == statement.split()[1])), statement
+    return int(
+        not any(statement.split()[1].startswith(m) for m in sys.stdlib_module_names if m == statement.split()[1])
+    ), statement
 
 
 def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> dict[str, str]:
@@ -210,7 +212,9 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
 def runs(op: SavedOp) -> str:
     """One sentence on what runs where."""
     words = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
-    kernels = [f"{words[k.language]} for the {k.slot} on {'GPUs' if k.device == 'cuda' else 'the CPU'}" for k in op.kernels]
+    kernels = [
+        f"{words[k.language]} for the {k.slot} on {'GPUs' if k.device == 'cuda' else 'the CPU'}" for k in op.kernels
+    ]
     rest = "Everywhere else its reference in PyTorch runs." if "reference" in op.functions else ""
     return f"{'; '.join(kernels)}. {rest}".strip() if kernels else "It runs as PyTorch code."
 
@@ -228,4 +232,3 @@ def manifest(package: Package, digests: Mapping[str, str], facts: Facts, metadat
         "machine": facts.machine, "ops": ops, "sources": sources, "files": dict(sorted(digests.items())),
     }  # fmt: skip
     return json.dumps(said, indent=2) + "\n"
-

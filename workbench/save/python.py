@@ -57,7 +57,7 @@ def runtime(ops: Sequence[SavedOp]) -> dict[str, str]:
     return made
 
 
-_REDUCTIONS = '''
+_REDUCTIONS = """
 
 def minimum(*values: Any) -> Any:
     return functools.reduce(torch.sym_min, values)
@@ -69,17 +69,19 @@ def maximum(*values: Any) -> Any:
 
 def prod(sizes: Any) -> Any:
     return functools.reduce(operator.mul, sizes, 1)
-'''
+"""
 
 
 def schema_module() -> str:
     """`Schema` and `Argument`, with the spelling of defaults."""
     keep = ("NO_DEFAULT", "Argument", "Schema", "spell_results")
-    text = borrowed.module("schema", keep=keep, places=((".defaults", ".defaults"),), head="What an op takes and gives.")
+    text = borrowed.module(
+        "schema", keep=keep, places=((".defaults", ".defaults"),), head="What an op takes and gives."
+    )
     text = text.replace("from .defaults import spell_default\n", "")
     defaults = borrowed.module("defaults", keep=("spell_default",)).partition("def spell_default")
     forward = borrowed.module("register", keep=("forward_schema",)).partition("def forward_schema")
-    text = re.sub(r'    >>> str\(parse\((.*?)\)\)\n.*?\n\n', "", text, flags=re.DOTALL)
+    text = re.sub(r"    >>> str\(parse\((.*?)\)\)\n.*?\n\n", "", text, flags=re.DOTALL)
     text = text.replace("import torch\n", "") if "torch." not in text.partition("import torch\n")[2] else text
     tail = "".join(defaults[1:]) + "\n\n" + "".join(forward[1:])
     if "import torch\n" not in text and "torch." in tail:
@@ -95,7 +97,7 @@ def entry_module() -> str:
     return text.rstrip() + _QUIET
 
 
-_QUIET = '''
+_QUIET = """
 
 
 # What the public functions ask before they go the short way.
@@ -106,7 +108,7 @@ dual = torch.autograd.forward_ad
 grad_enabled = torch.is_grad_enabled
 compiling = torch.compiler.is_compiling
 plain = frozenset({torch.Tensor, torch.nn.Parameter})
-'''
+"""
 
 
 def op_module(package: str, op: SavedOp, *, defined: bool) -> str:
@@ -160,7 +162,10 @@ def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
     lines += [f"from ._runtime.entry import {n} as _{n}" for n in entries] if not _always_public(op) else []
     if any(s.language == "python" for s in op.scripts):
         lines += ["from ._runtime.register import python_kernel as _python_kernel"]
-    lines += [f"from ._runtime.register import {'Adopted' if op.adopted else 'Op'}", "from ._runtime.schema import Argument, Schema"]
+    lines += [
+        f"from ._runtime.register import {'Adopted' if op.adopted else 'Op'}",
+        "from ._runtime.schema import Argument, Schema",
+    ]
     return lines
 
 
@@ -228,7 +233,10 @@ def _function(op: SavedOp) -> list[str]:
     schema = op.schema
     given = entry.arguments(schema)
     doc = textwrap.indent(_doc(op), "    ").strip()
-    head = [f"def {schema.name}{signature(schema)}:", f'    """{doc}"""' if "\n" not in doc else f'    """{doc}\n    """']
+    head = [
+        f"def {schema.name}{signature(schema)}:",
+        f'    """{doc}"""' if "\n" not in doc else f'    """{doc}\n    """',
+    ]
     if _always_public(op):
         return [*head, f"    return _public({given})"]
     short = f"_kernel({given})"

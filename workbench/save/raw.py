@@ -9,21 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from ..build import body, launcher
-from ..build.body_parts import coded, constants
-from ..build.ctypes_cpp import CODES, DTYPE_CODES, dtype_of, name_of, short
+from ..build.body_parts import constants
 from ..build.flags import links
-from ..build.forms import Form, complete
-from ..build.native import ANY, NONE
-from ..build.statements_cpp import texts
-from ..directives import Declaration, Kind, bind
+from ..build.forms import Form
+from ..directives import Declaration, bind
 from . import sources
 from .model import Native, Unit
 from .support import own
-
-Dtypes = Mapping[str, "torch.dtype | None"]
+from .tables import Dtypes, Group, groups, tables, told
 
 
 def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
@@ -31,20 +25,17 @@ def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     schema, slot = kernel.schema, kernel.slot
     stem = f"{schema.name}_{slot}_cpu"
     kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
-    flags = sources.flags(kernel.declaration.flags, kernel.source)
-    instances = [complete(kernel.declaration, f) for f in forms]
-    files = {
-        **kept.files,
-        f"csrc/{stem}_kernels.cpp": kernels(kernel, stem, instances, kept.main),
-        f"csrc/{stem}.cpp": host(kernel, stem, instances, kept.main),
-    }
-    units = (
-        Unit(f"csrc/{stem}_kernels.cpp", tuple(f for f in flags if not links(f))),
-        Unit(f"csrc/{stem}.cpp"),
-    )
+    made = groups(kernel, forms)
+    files = {**kept.files, f"csrc/{stem}.cpp": host(kernel, stem, made, kept.main)}
+    units = [Unit(f"csrc/{stem}.cpp")]
+    for g in made:
+        path = f"csrc/{stem}_kernels{g.suffix}.cpp"
+        files[path] = kernels(kernel, stem, g, kept.main)
+        flags = sources.flags(kernel.declaration.flags_for(g.tuned), kernel.source)
+        units.append(Unit(path, tuple(f for f in flags if not links(f))))
     link = tuple(f for f in flags if links(f) or f.startswith("-fopenmp"))
     return Native(
-        slot, "cpu", "cpp", "raw", files, units, names(kernel, stem), kept.origins,
+        slot, "cpu", "cpp", "raw", files, tuple(units), names(kernel, stem), kept.origins,
         ("launcher.h", *re.findall(r'"support/(\w+\.h)"', _wanted(files, stem))), link,
         partial=kernel.native_schema.name if kernel.left_out else "", number=number,
     )  # fmt: skip
@@ -66,15 +57,15 @@ def layout_op(schema: Any, slot: str) -> str:
     return f"{schema.qualname}{'_backward' * (slot == 'backward')}_layout"
 
 
-def kernels(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
+def kernels(kernel: Any, stem: str, group: Group, main: str) -> str:
     """The text that instantiates a cell's function for each combination of dtypes."""
     declaration: Declaration = kernel.declaration
     bound: set[str] = set()
     types: set[str] = set()
     made: list[str] = []
-    form = Form(declaration, instances[0])
-    for k, dtypes in enumerate(instances):
-        form = Form(declaration, dtypes)
+    form, space = Form(declaration, group.instances[0], group.tuned), f"{stem}{group.suffix}_text"
+    for k, dtypes in enumerate(group.instances):
+        form = Form(declaration, dtypes, group.tuned)
         made += ["", f"// {told(declaration, dtypes)}"]
         for binding in bind(declaration.functions, declaration):
             arguments = form.template_arguments(binding)
@@ -83,16 +74,16 @@ def kernels(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> s
             for p in binding.function.parameters:
                 form.check(p, binding)
             checks, call = body.converted(binding.function, arguments, declaration)
+            call = call if sources.in_no_namespace(kernel.source) else f"::{space}{call}"
             made += [
-                f'extern "C" int {entry(stem, k, binding.function.name)}(const wb_value* v) {{',
+                f'extern "C" int {entry(stem + group.suffix, k, binding.function.name)}(const wb_value* v) {{',
                 *checks, f"  {call};", "  return 0;", "}",
             ]  # fmt: skip
     return own("\n".join([
         f"// The kernels of {main} for the dtypes that they are built for: each takes its parameters from the table of",
         "// named values, and returns 0, or the position from 1 of a parameter whose value does not fit its type.",
         *body.prelude(kernel.source.text, types),
-        *constants(form, bound),
-        f'#include "{main}"',
+        *sources.included(kernel.source, main, space, kernel.declaration.flags, constants(form, bound)),
         *made,
         "",
     ]))  # fmt: skip
@@ -102,18 +93,15 @@ def entry(stem: str, instance: int, function: str) -> str:
     return f"{stem}_{instance}_{function}"
 
 
-def told(declaration: Declaration, dtypes: Dtypes) -> str:
-    """`x float32, w float32`."""
-    given = [a.name for a in declaration.arguments if a.is_tensor]
-    return ", ".join(f"{n} {short(d)}" for n in given if (d := dtypes.get(n))) or "no tensor"
-
-
-def host(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
+def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
     """The host code: checks, allocations, and which kernel is called for which dtypes."""
     declaration, schema = kernel.declaration, kernel.native_schema
     functions = [b.function.name for b in bind(declaration.functions, declaration)]
     declared = [
-        f'extern "C" int {entry(stem, k, f)}(const wb::Value*);' for k in range(len(instances)) for f in functions
+        f'extern "C" int {entry(stem + g.suffix, k, f)}(const wb::Value*);'
+        for g in made
+        for k in range(len(g.instances))
+        for f in functions
     ]
     return own("\n".join([
         f"// Host code of {schema.qualname}, {kernel.slot} on the CPU: checks, allocates and calls the kernels of {main}.",
@@ -125,72 +113,8 @@ def host(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
         *launcher.what_it_does(
             schema, declaration, kernel.slot, "cpu", kernel._gradients(), layout=layout_op(schema, kernel.slot), numbers=True
         ),
-        *descriptor(kernel, stem, instances, lambda k, f: entry(stem, k, f)),
+        *tables(kernel, made, lambda suffix, k, f: entry(stem + suffix, k, f)),
         *launcher.call(declaration, "cpu", static=False, descriptor="descriptor"),
         f"}}  // namespace {stem}",
         "",
     ]))  # fmt: skip
-
-
-def descriptor(kernel: Any, stem: str, instances: Sequence[Dtypes], symbol: Any, *, suffix: str = "") -> list[str]:
-    """The tables that a live launcher is handed: kernels by dtypes, tuned values, and the directives as messages."""
-    declaration: Declaration = kernel.declaration
-    kinds = list(declaration.values.values())
-    lines: list[str] = []
-    for k, dtypes in enumerate(instances):
-        form, rows, pointers = Form(declaration, dtypes, types=_types(kernel)), [], {}
-        for number, binding in enumerate(bind(declaration.functions, declaration)):
-            arguments = form.template_arguments(binding)
-            codes = [coded(p, arguments, declaration) for p in binding.function.parameters]
-            pointers |= {v: t[:-1] for v, t in codes if t.endswith("*")}
-            table = ", ".join(f"{{{v}, {_code(t)}, {int(kinds[v] is Kind.FLOAT)}}}" for v, t in codes)
-            name = f"parameters_{k}_{number}{suffix}"
-            lines.append(f"static const wb::Parameter {name}[] = {{{table or '{}'}}};")
-            rows.append(f'{{{symbol(k, binding.function.name)}, "{binding.function.name}", {len(codes)}, {name}, nullptr}}')
-        lines.append(f"static const wb::Function functions_{k}{suffix}[] = {{{', '.join(rows)}}};")
-        lines.append(f"static const int8_t dtypes_{k}{suffix}[] = {{{', '.join(map(str, _served(declaration, dtypes, pointers))) or '0'}}};"
-                     f"  // {told(declaration, dtypes)}")  # fmt: skip
-    tuned = [f"{{.{'f' if isinstance(v, float) else 'i'} = {v!r}}}" for v in (t.values[0] for t in declaration.tunes.values())]
-    rows = [f"{{dtypes_{k}{suffix}, functions_{k}{suffix}}}" for k in range(len(instances))]
-    return [
-        *lines,
-        f"static const wb::Instance instances{suffix}[] = {{{', '.join(rows)}}};",
-        f"static const wb::Value tuned{suffix}[] = {{{', '.join(tuned) or '{}'}}};",
-        *(statements(declaration) if not suffix else []),
-        f"static const wb::Descriptor descriptor{suffix} = {{",
-        f"    .layout = {int(kernel.layout)}, .instance_count = {len(instances)}, .instances = instances{suffix},",
-        f"    .function_count = {len(declaration.functions)}, .tuned = tuned{suffix}, .statements = statements,",
-        "};",
-        "",
-    ]
-
-
-def statements(declaration: Declaration) -> list[str]:
-    """The directives as messages show them, with their lines."""
-    said = ", ".join(f"{{{_quoted(t)}, {line}}}" for t, line in texts(declaration)) or "{}"
-    return [f"static const wb::Text statements[] = {{{said}}};"]
-
-
-def _types(kernel: Any) -> Mapping[torch.dtype, str]:
-    from ..build import ctypes_cpp
-
-    return ctypes_cpp.CUDA if kernel.source.language == "cuda" else ctypes_cpp.CPP
-
-
-def _code(spelled: str) -> int:
-    return CODES.index("pointer" if spelled.endswith("*") else name_of(spelled) or spelled)
-
-
-def _served(declaration: Declaration, dtypes: Dtypes, pointers: Mapping[int, str]) -> list[int]:
-    """The dtypes that an instance serves, as `native._codes` has them."""
-    slots = {v: declaration.aliases.get(n, n) for v, n in enumerate(declaration.values)}
-    named = {slots[v]: t for v, t in pointers.items()}
-    codes = []
-    for name in declaration.tensors:
-        served = dtypes.get(name) or dtype_of(named.get(name, "void"))
-        codes.append(DTYPE_CODES.get(served, NONE) if name in named and served else ANY)
-    return codes
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

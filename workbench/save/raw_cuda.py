@@ -8,12 +8,12 @@ from typing import Any
 from ..build import body, ctypes_cpp, cuda_body, launcher
 from ..build.body_parts import constants
 from ..build.flags import links
-from ..build.forms import Form, complete
+from ..build.forms import Form
 from ..directives import Declaration, bind
 from . import raw, sources
 from .model import Native, Unit
-from .raw import Dtypes
 from .support import own
+from .tables import Dtypes, Group, groups, tables, told
 
 _NVRTC_ONLY = ("-default-device", "--device-int128", "--no-source-include", "-arch", "--gpu-architecture")
 
@@ -23,36 +23,38 @@ def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     schema, slot = kernel.schema, kernel.slot
     stem = f"{schema.name}_{slot}_cuda"
     kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
-    flags = tuple(f for f in sources.flags(kernel.declaration.flags, kernel.source) if not f.startswith(_NVRTC_ONLY))
-    if kernel.arch.endswith("a"):  # what the text needs exists there alone
-        flags += (f"-arch={kernel.arch}",)
-    instances = [complete(kernel.declaration, f) for f in forms]
-    files = {
-        **kept.files,
-        f"csrc/{stem}_kernels.cu": kernels(kernel, stem, instances, kept.main),
-        f"csrc/{stem}.cu": host(kernel, stem, instances, kept.main),
-    }
-    units = (
-        Unit(f"csrc/{stem}_kernels.cu", ("--expt-relaxed-constexpr", *(f for f in flags if not links(f)))),
-        Unit(f"csrc/{stem}.cu"),
-    )
+    made = groups(kernel, forms)
+    files = {**kept.files, f"csrc/{stem}.cu": host(kernel, stem, made, kept.main)}
+    units, linked = [Unit(f"csrc/{stem}.cu")], []
+    for g in made:
+        path = f"csrc/{stem}_kernels{g.suffix}.cu"
+        files[path] = kernels(kernel, stem, g, kept.main)
+        flags = [
+            f
+            for f in sources.flags(kernel.declaration.flags_for(g.tuned), kernel.source)
+            if not f.startswith(_NVRTC_ONLY)
+        ]
+        if kernel.arch.endswith("a"):  # what the text needs exists there alone
+            flags.append(f"-arch={kernel.arch}")
+        units.append(Unit(path, ("--expt-relaxed-constexpr", *(f for f in flags if not links(f)))))
+        linked += [f for f in flags if links(f)]
     return Native(
-        slot, "cuda", "cuda", "raw", files, units, raw.names(kernel, stem), kept.origins,
-        ("launcher.h", "launcher_cuda.h", "cuda_body.h"), tuple(f for f in flags if links(f)),
+        slot, "cuda", "cuda", "raw", files, tuple(units), raw.names(kernel, stem), kept.origins,
+        ("launcher.h", "launcher_cuda.h", "cuda_body.h"), tuple(dict.fromkeys(linked)),
         partial=kernel.native_schema.name if kernel.left_out else "", number=number,
     )  # fmt: skip
 
 
-def kernels(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
+def kernels(kernel: Any, stem: str, group: Group, main: str) -> str:
     """The text that launches a cell's kernels, instantiated for each combination of dtypes."""
     declaration: Declaration = kernel.declaration
     bound: set[str] = set()
     types: set[str] = set()
     made: list[str] = []
-    form = Form(declaration, instances[0], types=ctypes_cpp.CUDA)
-    for k, dtypes in enumerate(instances):
-        form = Form(declaration, dtypes, types=ctypes_cpp.CUDA)
-        made += ["", f"// {raw.told(declaration, dtypes)}"]
+    form, space = Form(declaration, group.instances[0], group.tuned, ctypes_cpp.CUDA), f"{stem}{group.suffix}_text"
+    for k, dtypes in enumerate(group.instances):
+        form = Form(declaration, dtypes, group.tuned, ctypes_cpp.CUDA)
+        made += ["", f"// {told(declaration, dtypes)}"]
         for binding in bind(declaration.functions, declaration):
             function, arguments = binding.function, form.template_arguments(binding)
             bound |= set(binding.values)
@@ -63,8 +65,10 @@ def kernels(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> s
             given = call.partition("(")[2] if not arguments else call[call.index(">(") + 2 :]
             passed = given.removesuffix(")")
             name = cuda_body.name_expression(function, arguments)
+            if not sources.in_no_namespace(kernel.source):
+                name = f"::{space}::{name.rpartition('))')[2] if name.startswith('(void') else name}"
             made += [
-                f'extern "C" int {raw.entry(stem, k, function.name)}(const wb_value* v, const wb_launch* g) {{',
+                f'extern "C" int {raw.entry(stem + group.suffix, k, function.name)}(const wb_value* v, const wb_launch* g) {{',
                 *checks,
                 f"  return wb_start({name}, g{', ' * bool(passed)}{passed});",
                 "}",
@@ -75,24 +79,23 @@ def kernels(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> s
         "// named values; 0, or the position from 1 of a parameter whose value does not fit, or the negative code of an error.",
         '#include "support/cuda_body.h"',
         *more,
-        *constants(form, bound),
-        f'#include "{main}"',
+        *sources.included(kernel.source, main, space, kernel.declaration.flags, constants(form, bound)),
         *made,
         "",
     ]))  # fmt: skip
 
 
-def host(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
+def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
     """The host code: checks, allocations, geometry, and which kernels are launched for which dtypes."""
     declaration, schema = kernel.declaration, kernel.native_schema
     functions = [b.function.name for b in bind(declaration.functions, declaration)]
     declared = [
-        f'extern "C" int {raw.entry(stem, k, f)}(const wb_value* v, const wb_launch* g);'
-        for k in range(len(instances)) for f in functions
+        f'extern "C" int {raw.entry(stem + g.suffix, k, f)}(const wb_value* v, const wb_launch* g);'
+        for g in made for k in range(len(g.instances)) for f in functions
     ]  # fmt: skip
 
-    def symbol(k: int, function: str) -> str:
-        return f"reinterpret_cast<int (*)(const wb::Value*)>({raw.entry(stem, k, function)})"
+    def symbol(suffix: str, k: int, function: str) -> str:
+        return f"reinterpret_cast<int (*)(const wb::Value*)>({raw.entry(stem + suffix, k, function)})"
 
     return own("\n".join([
         f"// Host code of {schema.qualname}, {kernel.slot} on GPUs: checks, allocates and launches the kernels of {main}.",
@@ -107,7 +110,7 @@ def host(kernel: Any, stem: str, instances: Sequence[Dtypes], main: str) -> str:
             schema, declaration, kernel.slot, "cuda", kernel._gradients(), layout=raw.layout_op(schema, kernel.slot),
             numbers=True,
         ),
-        *raw.descriptor(kernel, stem, instances, symbol),
+        *tables(kernel, made, symbol),
         *launcher.call(declaration, "cuda", static=False, descriptor="descriptor"),
         f"}}  // namespace {stem}",
         "",

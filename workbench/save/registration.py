@@ -60,6 +60,3 @@ def _quoted(text: str) -> str:
 
 def uses_native(ops: Sequence[SavedOp]) -> bool:
     return any(op.native for op in ops)
-
-
-

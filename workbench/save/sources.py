@@ -12,7 +12,7 @@ from ..build import flags as build_flags
 from ..build import includes
 from ..errors import SaveError
 from ..schema import Schema
-from ..source import Source
+from ..source import Source, code
 from .origin import Origin
 
 KERNELS = "csrc/kernels"
@@ -54,6 +54,36 @@ def of(source: Source, schema: Schema, slot: str, flags: Sequence[str] = ()) -> 
         files[f"{KERNELS}/{relative.replace(os.sep, '/')}"] = text
         origins[f"{KERNELS}/{relative.replace(os.sep, '/')}"] = Origin.of(text, relative, 1)
     return Kept(f"kernels/{name}", files, origins)
+
+
+def included(source: Source, main: str, space: str, flags: Sequence[str] = (), before: Sequence[str] = ()) -> list[str]:
+    """The lines that include a cell's text in a namespace of its own.
+
+    Two texts of one library may have a helper of one name, which the linker would take for one function. What the text
+    itself includes comes first, outside: inside it is there already.
+    """
+    folders = [source.path] if source.path else []
+    outside = includes.elsewhere(source.text, folders, build_flags.folders(flags))
+    if in_no_namespace(source):
+        return [*before, f'#include "{main}"']
+    return [
+        *(line for name in outside for line in _asked(name)),
+        f"namespace {space} {{",
+        *before,
+        f'#include "{main}"',
+        f"}}  // namespace {space}",
+    ]
+
+
+def in_no_namespace(source: Source) -> bool:
+    """Does the text add to `std`, which no namespace may be around?"""
+    return bool(re.search(r"\bnamespace\s+(?:std|at|c10|torch)\b", code(source.text)))
+
+
+def _asked(name: str) -> list[str]:
+    if re.fullmatch(r"[a-z_0-9]+|(?:stdint|math|string|stdlib|stdio|float|limits|assert)\.h", name):
+        return [f"#include <{name}>"]
+    return [f"#if __has_include(<{name}>)", f"#include <{name}>", "#endif"]
 
 
 def flags(given: Sequence[str], source: Source) -> tuple[str, ...]:

@@ -88,7 +88,9 @@ def _imports(given: str) -> list[tuple[int, ast.Import | ast.ImportFrom]]:
 
 
 def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
-    return [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if not node.level else []
+    return (
+        [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if not node.level else []
+    )
 
 
 def _beside(source: Source) -> Mapping[str, str]:
@@ -96,7 +98,9 @@ def _beside(source: Source) -> Mapping[str, str]:
     for path in triton_beside.beside(source):
         name = os.path.relpath(path, source.path)
         if os.sep in name:
-            raise SaveError(f"{source.file} imports {name}: a package takes single modules beside a cell along, no folders")
+            raise SaveError(
+                f"{source.file} imports {name}: a package takes single modules beside a cell along, no folders"
+            )
         content = triton_beside.read(path)
         inner = Source(content, "triton", name, 1, source.path)
         found[f"_{name}"] = _relative(inner)

@@ -94,7 +94,9 @@ def difference(root: Path, aside: Path, paths: list[str]) -> str:
     lines: list[str] = []
     for path in paths:
         mine, theirs = (_lines(folder / path) for folder in (root, aside))
-        lines += difflib.unified_diff(mine, theirs, f"{path} (as it is)", f"{path} (as it would be written)", n=1, lineterm="")
+        lines += difflib.unified_diff(
+            mine, theirs, f"{path} (as it is)", f"{path} (as it would be written)", n=1, lineterm=""
+        )
     cut = len(lines) - SHOWN_LINES
     return "\n".join([*lines[:SHOWN_LINES], *([f"... {cut} more lines"] if cut > 0 else [])])
 
