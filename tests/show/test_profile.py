@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import re
 
 import profiled
@@ -159,3 +160,55 @@ def test_blocks_and_names():
     assert [profile_words.shape(s) for s in ((256, 1, 1), (16, 16, 1), (1, 1, 1), ())] == ["256", "16 x 16", "1", ""]
     assert profile_words.clipped("a" * 100) == "a" * 44 + " ... " + "a" * 11
     assert profile_words.clipped("short") == "short"
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Opens a report's html in a browser, with or without scripts."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = next((p for p in ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome") if os.path.exists(p)), None)
+    if chromium is None:
+        pytest.skip("no Chromium here")
+    file = tmp_path / "page.html"
+    with playwright.sync_playwright() as tools:
+        browser = tools.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+
+        def opened(report, scripts):
+            file.write_text(f"<!doctype html><meta charset=utf-8>{html.of(report)}", encoding="utf-8")
+            made = browser.new_page(java_script_enabled=scripts)
+            made.goto(file.as_uri())
+            return made
+
+        yield opened
+        browser.close()
+
+
+def widths(page):
+    outer, inner = page.locator(".scroll").bounding_box(), page.locator(".scroll > svg").bounding_box()
+    return round(inner["width"] / (outer["width"] - 20))
+
+
+def test_it_is_zoomed_without_a_script(page):
+    span = Span("aten::short", "kernel", "CPU", 50.0, 0.6, 0, "forward")
+    shown = page(profiled.gpu(timeline=(*profiled.gpu().timeline, span)), scripts=False)
+    name = shown.locator("svg text:text-is('aten::short')")
+    assert widths(shown) == 1 and not name.is_visible()  # it has no room for its name
+    assert shown.locator("svg text:text-is('lab::rmsnorm_forward')").is_visible()
+    shown.click(".zoom label:nth-of-type(3)")
+    assert widths(shown) == 16 and name.is_visible()
+    shown.click(".zoom label:nth-of-type(1)")
+    assert widths(shown) == 1
+
+
+def test_the_wheel_zooms_around_the_pointer(page):
+    shown = page(profiled.gpu(), scripts=True)
+    box = shown.locator(".scroll").bounding_box()
+    shown.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    shown.keyboard.down("Control")
+    for _ in range(3):
+        shown.mouse.wheel(0, -200)
+    shown.keyboard.up("Control")
+    shown.wait_for_function("parseFloat(document.querySelector('.scroll > svg').style.width) > 350")
+    place = shown.evaluate("(() => { const s = document.querySelector('.scroll'); return (s.scrollLeft + s.clientWidth / 2) / s.scrollWidth })()")
+    assert place == pytest.approx(0.5, abs=0.03)
+    assert shown.locator(".zoom .z4, .zoom .z16").evaluate_all("buttons => buttons.some(b => b.checked)")

@@ -28,8 +28,8 @@ STYLES = {  # attributes, so that a page without our stylesheet has colours, too
 SCRIPT = """(()=>{const t=document.getElementById("%s");if(!t)return;
 const s=t.querySelector(".scroll"),g=s.firstElementChild;
 s.addEventListener("wheel",e=>{if(!e.ctrlKey&&!e.metaKey)return;e.preventDefault();
-const w=g.getBoundingClientRect().width,b=s.clientWidth,x=e.clientX-s.getBoundingClientRect().left,
-at=(s.scrollLeft+x)/w,
+const w=g.getBoundingClientRect().width,b=s.clientWidth-20,
+x=e.clientX-s.getBoundingClientRect().left-10,at=(s.scrollLeft+x)/w,
 n=Math.min(64,Math.max(1,w/b*Math.exp(-e.deltaY/300)));g.style.width=n*100+"%%";s.scrollLeft=at*n*b-x;
 t.querySelectorAll("input").forEach((r,i)=>{r.checked=4**i<=n*1.01&&n*1.01<4**(i+1)})},{passive:false});
 t.addEventListener("change",()=>{g.style.width=""})})()"""
