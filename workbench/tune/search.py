@@ -7,7 +7,7 @@ best go at once. Pure: what times, and what tells the time, are given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Generic, TypeVar
@@ -27,7 +27,7 @@ class Found(Generic[K]):
 
 
 def search(
-    candidates: Sequence[K],
+    candidates: Iterable[K],
     time_one: Callable[[K, float], float | None],
     *,
     left_s: Callable[[], float],
@@ -45,6 +45,7 @@ def search(
     """
     found = found if found is not None else Found()
     alive: list[K] = list(candidates)
+    default = alive[:1]
     for each_s, slack in ROUNDS:
         measured = []
         for c in alive:
@@ -58,7 +59,7 @@ def search(
         alive = survivors(measured, found.seconds, slack)
         if len(alive) < 2:
             break
-    first = [c for c in candidates[:1] if c in found.seconds and c not in alive[:FINALISTS]]
+    first = [c for c in default if c in found.seconds and c not in alive[:FINALISTS]]
     found.finalists = _final([*alive[:FINALISTS], *first], time_one, found.seconds, left_s)
     found.complete = bool(found.finalists)
     return found
