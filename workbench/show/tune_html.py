@@ -40,7 +40,8 @@ def table(report: Tuning, case: str) -> str:
     used = [i for i in range(len(heads)) if any(row[i] for row in rows)]
     used = [i for i in used if heads[i] != "of best"]
     last = len(heads) - 1
-    made, unreached = [], []
+    made: list[str] = []
+    unreached: list[str] = []
     for row, known in zip(rows, order, strict=True):
         winner = best.get(known.kernel) is known
         cells = []
