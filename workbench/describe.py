@@ -8,11 +8,13 @@ from typing import Any
 
 from . import cost, verdict
 from .card import Card, HistoryRow, SlotRow
-from .measurement import Bench, headline, label
+from .measurement import Bench, BenchRow, label
 from .report import Trial
 from .show import words
 from .tiers import Kernel
 from .version import Version
+
+Key = tuple[str, str, int]  # slot, device, number
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Timed:
 
     time_us: float
     case: str
+    share: float = 0.0  # of `ceiling`
+    ceiling: str = ""
     verdict: str = ""
     ratio: float = 0.0
     against: int = 0
@@ -65,8 +69,9 @@ def notice(op) -> None:
         return
     former, newest = op.seen.get("Code", (0,)), op.versions[-1]
     op.seen = now
-    if "Bench" in changed and now["Bench"] is not None:
-        op.timed.update(timed(now["Bench"]))
+    if "Bench" in changed and op.last_bench is not None:
+        found = timed(op.last_bench, op.name)
+        op.timed.update({k: t for k, t in found.items() if not op.last_bench.sweep or k not in op.timed})
     told = [tab for tab in changed if now[tab] is not None]
     if "Check" in told and not op.last_check.ok:
         op.opened = "Check"
@@ -77,28 +82,35 @@ def notice(op) -> None:
         op.opened = "History" if restored else told[0]
 
 
-def timed(bench: Bench) -> dict[tuple[str, int], Timed]:
-    """What a bench says of versions, by (slot, number): their times on its longest case, and its word on the one that
-    ran against the newest former one among them.
+def timed(bench: Bench, name: str) -> dict[Key, Timed]:
+    """What a bench says of versions, by (slot, device, number): their times on its longest case, and its word on the
+    one that ran against the newest former one among them. 0 is the reference, where it is what ran.
 
-    >>> timed(rmsnorm.bench(against=[1]))["forward", 2]
-    Timed(time_us=9800.0, case='llama float32', verdict='FASTER', ratio=2.0, against=1)
+    >>> timed(rmsnorm.bench(against=[1]), "rmsnorm")["forward", "cpu", 2]
+    Timed(time_us=9800.0, case='llama fp32', share=0.63, ceiling='copy bandwidth', verdict='FASTER', ratio=2.0, ...)
     """
-    found: dict[tuple[str, int], Timed] = {}
+    found: dict[Key, Timed] = {}
     for slot in ("forward", "backward"):
         groups = [g for g in bench.groups() if g[0].slot == slot and any(r.own and r.timed for r in g)]
         if not groups:
             continue
         rows = max(groups, key=lambda g: max(r.time_us for r in g if r.own))
-        versions = {int(r.contestant[1:]): r for r in rows if r.timed and re.fullmatch(r"v\d+", r.contestant)}
-        mine = next((n for n, r in versions.items() if r.own), 0)
+        versions = {n: r for r in rows if r.timed and (n := _number(r, name)) is not None}
         for n, r in versions.items():
-            found[slot, n] = Timed(r.time_us, _short(label(r)))
+            found[slot, bench.device, n] = Timed(r.time_us, _short(label(r)), r.share, r.ceiling)
+        mine = next((n for n, r in versions.items() if r.own), 0)
         former = max((n for n in versions if 0 < n < mine), default=0)
         if former:
-            r = versions[former]
-            found[slot, mine] = replace(found[slot, mine], verdict=r.verdict, ratio=r.ratio, against=former)
+            r, key = versions[former], (slot, bench.device, mine)
+            found[key] = replace(found[key], verdict=r.verdict, ratio=r.ratio, against=former)
     return found
+
+
+def _number(row: BenchRow, name: str) -> int | None:
+    """The version that a contestant is; the op itself under its own name is the reference."""
+    if row.own and row.contestant == name:
+        return 0
+    return int(row.contestant[1:]) if re.fullmatch(r"v\d+", row.contestant) else None
 
 
 def _same(one: object, other: object) -> bool:
@@ -152,13 +164,11 @@ def _row(op, slot: str, version: Version, otherwise: str) -> SlotRow:
 
 
 def _times(op, slot: str, version: Version) -> dict[str, Any]:
-    """The times of a row: the last bench's, if that version was what ran then, else the rough one of its cell."""
-    bench = op.last_bench
-    own = {r.contestant for r in bench.rows if r.own and r.slot == slot} if bench is not None else set()
-    if own == {f"v{version.number}" if version.number else op.name}:
-        found = headline(bench, slot, version.device or bench.device)
-        if found:
-            return {"time_us": found[0], "share": found[1], "ceiling": found[2], "case": _short(found[3])}
+    """The times of a row: a bench's, else the rough one of its cell."""
+    devices = [version.device] if version.number else ["cuda", "cpu"]
+    found = next((t for d in devices if (t := op.timed.get((slot, d, version.number)))), None)
+    if found is not None:
+        return {"time_us": found.time_us, "share": found.share, "ceiling": found.ceiling, "case": found.case}
     return {"time_us": version.rough_us, "case": version.rough_case, "rough": version.rough_us > 0}
 
 
@@ -196,7 +206,8 @@ def _ledger(op) -> tuple[HistoryRow, ...]:
 def _entry(op, version: Version, before: str) -> HistoryRow:
     installed = op.slots.get((version.slot, version.device))
     now = installed is not None and installed.number == version.number
-    told = op.timed.get((version.slot, version.number)) or Timed(version.rough_us, version.rough_case)
+    measured = op.timed.get((version.slot, version.device, version.number))
+    told = measured or Timed(version.rough_us, version.rough_case)
     return HistoryRow(
         version.number,
         f"{version.slot} {version.device}".strip(),
@@ -209,7 +220,7 @@ def _entry(op, version: Version, before: str) -> HistoryRow:
         resources=verdict.takes(version.kernel),
         time_us=told.time_us,
         case=told.case,
-        rough=told.time_us > 0 and (version.slot, version.number) not in op.timed,
+        rough=told.time_us > 0 and measured is None,
         verdict=told.verdict,
         ratio=told.ratio,
         against=told.against,

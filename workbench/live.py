@@ -54,7 +54,7 @@ class Live:
         self.notes: tuple[str, ...] = ()
         self.seen: dict[str, object] = {}  # what its card was last made of, and where that card is open
         self.opened = ""
-        self.timed: dict = {}  # what benches said of versions, by (slot, number)
+        self.timed: dict = {}  # what benches said of versions, by (slot, device, number)
         self._register()
 
     @property
