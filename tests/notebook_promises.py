@@ -1,4 +1,4 @@
-"""What the texts of 02_cuda, 03_triton, 04_trust and 06_tune promise, with a GPU and without."""
+"""What the texts of 02_cuda, 03_triton, 04_trust, 05_measure and 06_tune promise, with a GPU and without."""
 
 from __future__ import annotations
 
@@ -192,3 +192,28 @@ def tune(steps: Steps, gpu: bool) -> None:
     assert ("4 configurations: 4 timed" if gpu else "4 configurations: 4 not run") in said
     said = steps.error("No budget, no tuning")["evalue"]
     assert said == "turned.tune: budget is in seconds and more than 0, got 0; None for no limit"
+
+
+def measure(steps: Steps, gpu: bool) -> None:
+    """The bench half of 05_measure. Its verdicts are those of a machine that others may use: any of them may be unclear."""
+    verdict = r"(?:v\d (?:FASTER|SLOWER)|SAME|UNCLEAR)"
+    said = steps.text("Is it faster?")
+    assert re.match(r"lab::rmsnorm bench \| v1 on .*thread.* \| ", said)
+    for name in ("torch.compile", "reference"):
+        assert re.search(rf"  {re.escape(name)} +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +{verdict} ", said), said
+    assert re.search(r"\n  ceilings measured here: copy [\d.]+ GB/s\n", said)
+    assert 'class="plot"' in steps.html("Is it faster?")
+    assert re.search(rf"  v1 +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +(?:v2 FASTER|UNCLEAR) ", steps.text("Against the version before it"))
+    assert re.search(rf"  lab::rmsnorm +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +(?:SAME|UNCLEAR) ", steps.text("Against itself"))
+
+    said = steps.text("Against anything that can be called, results first")
+    assert re.search(rf"  functional +{TIME} .*\n .*  no eps +{TIME} .*\n +no w +differs\n", said)
+    assert "  no w on rows fp32: y: " in said
+    for heading, count in (("A sweep over sizes", 3), ("A sweep by a function", 3)):
+        assert len(re.findall(r"  reference +\d", steps.text(heading))) == count
+        assert 'class="plot"' in steps.html(heading)
+    assert re.fullmatch(r"(?: +\d+ (?:v2|reference) +True True\n){4}", steps.printed("Numbers"))
+    said = steps.text("Forward and backward")
+    assert re.search(r"rows fp32, forward +v2 ", said) and re.search(r"rows fp32, backward +rmsnorm ", said)
+    said = steps.error("What makes no sense is said")["evalue"]
+    assert said == "bench: the sweep gives 'x.shape[-1]' no values; write for instance x.shape[-1]: [256, 512, 1024]"

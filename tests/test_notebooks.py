@@ -126,7 +126,7 @@ def test_the_last_cell_hands_the_figures_to_the_summary(tour):
     assert json.loads(json.dumps(given)) == given
 
 
-@pytest.mark.parametrize("name", ["cuda", "triton", "trust", "tune"])
+@pytest.mark.parametrize("name", ["cuda", "triton", "trust", "measure", "tune"])
 def test_cells_for_a_gpu_keep_their_promises_here(ran, name):
     path, notebook = ran
     if not path.stem.endswith(name):

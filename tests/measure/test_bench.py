@@ -385,3 +385,21 @@ def test_torch_gets_its_threads_back():
             alone_us(run_)
         assert seen == [1]
     assert torch.get_num_threads() == before
+
+
+def test_on_a_gpus_clock_launches_stand_apart(versions):
+    from tests.measure.fakes import Gpu
+    from workbench.measure.clock import GpuClock
+
+    gpu = Gpu(launch_s=12e-6, event_s=1e-6)
+    kernel = gpu.kernel(5e-6)
+
+    def rival(x):
+        kernel()
+        return x * 2
+
+    clock = GpuClock(gpu, overhead_s=1e-6)
+    report = bench(versions, {"rival": rival}, clock=clock, now=Clock(), lend=partial(Lent, versions), budget_s=1)
+    assert report.rows[1].time_us == pytest.approx(5.0)
+    assert report.rows[1].launch_us == pytest.approx(12.0)
+    assert gpu.flushed > 12

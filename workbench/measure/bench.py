@@ -73,14 +73,12 @@ class _Run:
                 self.say(f"{point.label}: warming up {call.name}")
                 self.clock.warm(call)
             if calls:
-                self.readings.append(self.read())
                 before = self.now()
                 timed = compare(
                     self.clock, calls, statistics.RELEVANT[self.device], self.left_s(), now=self.now,
-                    tell=lambda t: self.say(f"{point.label}: {_standing(t)}"), seed=self.done,
+                    tell=lambda t: self.standing(point, t), seed=self.done,
                 )  # fmt: skip
                 self.spent_s += self.now() - before
-                self.readings.append(self.read())
                 found = {c.name: (timed, i) for i, c in enumerate(calls)}
                 self.noises.append(advice.noise(calls[0].name, point.label, timed.of(0), self.device))
             costs = {c.name: extras(c, self.clock, self.device) for c in calls}
@@ -118,6 +116,11 @@ class _Run:
     def left_s(self) -> float:
         """What this point may take: an even part of what is left, points that were quick leaving theirs to the rest."""
         return max(self.budget_s - self.spent_s, 0.0) / max(self.of - self.done, 1)
+
+    def standing(self, point: Point, timed: Timed) -> None:
+        """Told between batches, when the device has just been busy: its clock is that of the samples."""
+        self.readings.append(self.read())
+        self.say(f"{point.label}: {len(timed.rounds)} samples of {len(timed.names)}")
 
     def say(self, at: str) -> None:
         self.tell(Progress(self.op.qualname, at, self.done, self.of, self.now() - self.start))
@@ -232,11 +235,6 @@ def _honest(rows: list[BenchRow]) -> list[BenchRow]:
     return [
         replace(r, verdict=statistics.UNCLEAR) if r.verdict in claims and (own_held or r.detail) else r for r in rows
     ]
-
-
-def _standing(timed: Timed) -> str:
-    """How it stands: `1.14 times v6's pace after 40 samples` would be a verdict; this is none."""
-    return f"{len(timed.rounds)} samples of {len(timed.names)}"
 
 
 def _unfit(error: BaseException) -> str:

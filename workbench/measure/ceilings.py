@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
@@ -39,6 +40,7 @@ def matrix_rate(device: str, dtype: str) -> Ceiling | None:
         return None
 
 
+@functools.cache
 def event_overhead_s(device: str = "cuda") -> float:
     """What two events around a small kernel take besides the kernel itself; 0 where CUPTI does not tell."""
     from . import cupti

@@ -20,7 +20,7 @@ SAMPLE_S, BLOCKS, LONG_S = 0.005, 8, 0.2  # of which the quickest of several is 
 STUCK_S = 0.05  # a sample that takes longer ends with the block it is in
 WARM_S, WARM_CALLS = 0.02, 2
 BATCH_S = 0.02  # of work on the device that is queued at once
-ENQUEUE_S = 0.003  # of launching at once: longer queues are full, and the device would wait for the CPU
+QUEUED, LAUNCH_S = 500, 3e-6  # commands queued at once (about 1,000 fit), and what one of them costs the CPU
 ROUNDS = 64
 PADDING_S = 100e-6
 
@@ -157,9 +157,13 @@ class GpuClock:
         """How many rounds are queued at once: not so many that the queue is full or the user waits."""
         if any(c.enter is not None or c.before is not None for c in calls):
             return 1  # what comes before a turn must not meet work of the turn before
-        device, enqueue = (sum(self.takes[c.name][i] for c in calls) for i in (0, 1))
+        return self._fitting(calls)
+
+    def _fitting(self, calls: Sequence[Call]) -> int:
+        device = sum(self.takes[c.name][0] for c in calls)
         flush = self.device.flush_s * len(calls) if self.cold else 0.0
-        return max(1, min(ROUNDS, int(BATCH_S / (device + flush + 1e-9)), int(ENQUEUE_S / (enqueue + 1e-9))))
+        commands = sum(4 + self.takes[c.name][1] / LAUNCH_S for c in calls)  # two events, a flush, and its launches
+        return max(1, min(ROUNDS, int(BATCH_S / (device + flush + 1e-9)), int(QUEUED / commands)))
 
     def sample(self, calls: Sequence[Call], orders: Sequence[Sequence[int]]) -> list[list[float]]:
         """Device seconds a call: one list for each round, by contestant."""
@@ -176,17 +180,13 @@ class GpuClock:
     def _apart(self, calls: Sequence[Call], order: Sequence[int]) -> list[float]:
         took = [0.0] * len(calls)
         for i in order:
-            count = max(1, min(ROUNDS, int(ENQUEUE_S / (self.takes[calls[i].name][1] + 1e-9))))
-            count = 1 if calls[i].before is not None else max(1, min(count, int(BATCH_S / self._costs(calls[i]))))
+            count = 1 if calls[i].before is not None else self._fitting([calls[i]])
             with turn(calls[i]):
                 self.device.synchronize()
                 seconds = self._batch([calls[i]] * count)
                 self.device.synchronize()
             took[i] = sorted(seconds)[len(seconds) // 2]
         return took
-
-    def _costs(self, call: Call) -> float:
-        return self.takes[call.name][0] + (self.device.flush_s if self.cold else 0.0) + 1e-9
 
     def _once(self, call: Call) -> tuple[float, float]:
         start = self.device.now()
@@ -196,10 +196,12 @@ class GpuClock:
         (seconds,) = self._batch([call], enqueue)
         return seconds, enqueue
 
-    def _batch(self, calls: Sequence[Call], enqueue: float = 0.0) -> list[float]:
+    def _batch(self, calls: Sequence[Call], enqueue: float | None = None) -> list[float]:
         """Queue all of them behind a spinning kernel; if the queue ran dry meanwhile, once more behind a longer one."""
         d = self.device
-        spin = 2 * (enqueue or sum(self.takes[c.name][1] for c in calls)) + PADDING_S
+        if enqueue is None:
+            enqueue = sum(self.takes[c.name][1] for c in calls)
+        spin = 2 * (enqueue + 4 * LAUNCH_S * len(calls)) + PADDING_S
         for _ in range(3):
             d.spin(spin)
             marks = []
