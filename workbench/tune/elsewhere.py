@@ -11,6 +11,7 @@ from .space import Candidate
 
 SHIPMENTS = 16  # of one case at most: each carries the inputs and what they should give
 LOOK_S = 0.5
+BRIEF = 80
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def _rows(future: Future, notes: list[str]) -> list[dict[str, Any]] | None:
 
 def _said(error: BaseException) -> str:
     first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    name = type(error).__name__
+    return f"{name}: {first}" if 0 < len(first) <= BRIEF else name  # long ones differ from task to task
 
 
 __all__ = ["Shipment", "spread"]
