@@ -102,9 +102,9 @@ def _save(
 
 def _filled(package: Package, facts: project.Facts, licence: str) -> Package:
     if package.layout == "kernels":
-        from . import kernels_layout
+        from .kernels_layout import files
 
-        return kernels_layout.files(package, facts, licence=licence)
+        return files(package, facts, licence=licence)
     return project.files(package, facts, licence=licence)
 
 

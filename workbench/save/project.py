@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,11 +57,15 @@ def files(package: Package, facts: Facts, *, licence: str = "Apache-2.0", figure
     made |= _project(package, facts, licence, native=native)
     made = {path: text if text.endswith("\n") else text + "\n" for path, text in made.items()}
     python.check(made)
-    data = {f"tests/cases_{op.name}.pt": _writer(op) for op in ops if op.cases.stored}
-    return replace(package, files=dict(sorted(made.items())), data=data)
+    return replace(package, files=dict(sorted(made.items())), data=data(ops))
 
 
-def _writer(op: SavedOp) -> Any:
+def data(ops: Sequence[SavedOp]) -> dict[str, Callable[[str], None]]:
+    """The files that are no text: inputs of cases that no text makes."""
+    return {f"tests/cases_{op.name}.pt": _writer(op) for op in ops if op.cases.stored}
+
+
+def _writer(op: SavedOp) -> Callable[[str], None]:
     return lambda path: cases.write(op.cases.stored, op.schema, path)
 
 

@@ -20,12 +20,15 @@ _ANNOTATIONS = {"Tensor": "Tensor", "SymInt": "int", "int": "int", "float": "flo
 _HERE = tuple((f".{n}", f".{n}") for n in ("errors", "schema", "reference", "holes", "pullback"))
 
 
-def modules(name: str, ops: Sequence[SavedOp], *, defined: bool) -> dict[str, str]:
-    """The files below `src/NAME/`, by path there; `defined`: the compiled library gives the ops their names."""
+def modules(name: str, ops: Sequence[SavedOp], *, defined: bool, namespace: str = "") -> dict[str, str]:
+    """The files below `src/NAME/`, by path there; `defined`: the compiled library gives the ops their names.
+
+    `namespace` is the expression for the ops' namespace, where that is not known before the build.
+    """
     found = {f"_runtime/{n}.py": text for n, text in runtime(ops).items()}
     for op in ops:
         found[f"_{op.name}_functions.py"] = op.python
-        found[f"_{op.name}.py"] = op_module(name, op, defined=defined)
+        found[f"_{op.name}.py"] = op_module(op, defined=defined, namespace=namespace)
         for script in op.scripts:
             found.update(script.files)
     return found
@@ -111,7 +114,7 @@ plain = frozenset({torch.Tensor, torch.nn.Parameter})
 """
 
 
-def op_module(package: str, op: SavedOp, *, defined: bool) -> str:
+def op_module(op: SavedOp, *, defined: bool, namespace: str = "") -> str:
     """The module of one op: its schema, what fills its slots, and the function that users call."""
     schema = op.schema
     functions = ", ".join(f'"{role}": _functions.{name}' for role, name in op.functions.items())
@@ -138,7 +141,7 @@ def op_module(package: str, op: SavedOp, *, defined: bool) -> str:
     imports = _imports(op, cuda=cuda)
     return "\n".join([
         f'"""{schema.qualname}: {_first(op)}"""', "", "from __future__ import annotations", "", *imports, "",
-        *_schema(schema), "", "", *fakes, *_kernels(op), f"OP = {'Adopted' if op.adopted else 'Op'}(", "    SCHEMA,", *given, ")",
+        *_schema(schema, namespace), "", "", *fakes, *_kernels(op), f"OP = {'Adopted' if op.adopted else 'Op'}(", "    SCHEMA,", *given, ")",
         "_public = OP.public_op" if _always_public(op) else "_public, _kernel = OP.public_op, OP.forward_op._op", "", "",
         *_function(op), "",
     ])  # fmt: skip
@@ -169,14 +172,14 @@ def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
     return lines
 
 
-def _schema(schema: Schema) -> list[str]:
+def _schema(schema: Schema, namespace: str = "") -> list[str]:
     def argument(a: Argument) -> str:
         more = "" if a.required else f", {_default(a, schema)}"
         more += ", keyword_only=True" * a.keyword_only + ", mutated=True" * a.mutated
         return f'        Argument("{a.name}", "{a.type}"{more}),'
 
     return [
-        "SCHEMA = Schema(", f'    "{schema.namespace}",', f'    "{schema.name}",', "    (",
+        "SCHEMA = Schema(", f"    {namespace or repr(schema.namespace)},".replace("'", '"'), f'    "{schema.name}",', "    (",
         *map(argument, schema.arguments), "    ),", f"    {_names(schema.outputs)},", f"    {_names(schema.output_types)},",
         f"    saves={_names(schema.saves)},", f"    outputs_named={schema.outputs_named},", ")",
     ]  # fmt: skip

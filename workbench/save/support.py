@@ -88,11 +88,11 @@ def files(wanted: Iterable[str]) -> dict[str, str]:
     waiting = list(wanted)
     while waiting:
         name = waiting.pop()
-        text = _read(name)
         path = f"{FOLDER}/{name.removeprefix('wb_')}"
         if path not in found:
-            found[path] = standalone(text)
-            waiting += [n for n in _INCLUDE.findall(text) if _exists(n)]
+            found[path] = text = standalone(_read(name))
+            named = (n for given in _INCLUDE.findall(text) for n in (given, f"wb_{given}"))
+            waiting += [n for n in named if _exists(n)]
     return dict(sorted(found.items()))
 
 

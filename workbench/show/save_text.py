@@ -22,5 +22,5 @@ def lines(report: Saved) -> list[str]:
 def how(report: Saved) -> list[str]:
     """What to type next."""
     if report.layout == "kernels":
-        return [f"build it with kernel-builder: cd {report.path} && nix build"]
+        return [f"build it with kernel-builder: kernel-builder build-and-copy {report.path}"]
     return [f"install it: pip install --no-build-isolation {report.path}"]

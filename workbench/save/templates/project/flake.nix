@@ -1,0 +1,8 @@
+{
+  description = "Kernels for PyTorch";
+  inputs.kernel-builder.url = "github:huggingface/kernels";
+  outputs = { self, kernel-builder }: kernel-builder.lib.genKernelFlakeOutputs {
+    inherit self;
+    path = ./.;
+  };
+}
