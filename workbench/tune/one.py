@@ -64,7 +64,7 @@ class One:
                 ready = self._elsewhere(ready)
             self._here(ready)
         finally:
-            self._keep(todo)
+            self._keep(known)
 
     def _recall(self, one: Candidate, known: Mapping[str, Mapping[str, Any]]) -> bool:
         row = known.get(one.name, {})
@@ -85,10 +85,11 @@ class One:
                 ready.append(one)
         return ready
 
-    def _keep(self, todo: Sequence[Candidate]) -> None:
+    def _keep(self, known: Mapping[str, Mapping[str, Any]]) -> None:
+        """What is now known better than it was."""
         rows = {c: r for c in self.space.candidates if (r := self.job.rows[self.task.label, c]).status in KEPT}
-        new = {c: r for c, r in rows.items() if c in todo or not r.remembered}
-        plain = {c.name: {k: getattr(r, k) for k in FIELDS} for c, r in new.items()}
+        plain = {c.name: {k: getattr(r, k) for k in FIELDS} for c, r in rows.items()}
+        plain = {name: row for name, row in plain.items() if row != known.get(name)}
         said = self.task.shelf.add(plain, f"{self.job.report.op} {self.job.report.slot}, {self.task.label}")
         self.job.notes += [said] if said else []
 
@@ -170,7 +171,7 @@ class One:
                 for (label, one), row in list(self.job.rows.items()):
                     same = label == self.task.label and one.kernel == mine[0].kernel
                     if same and row.final and one not in found.seconds:
-                        self.job.rows[label, one] = replace(row, final=False, remembered=False)
+                        self.job.rows[label, one] = replace(row, final=False)
         if not found.complete and self.left() <= 0:
             self.job.stopped = self.job.stopped or self.job.ended
 
