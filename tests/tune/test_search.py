@@ -77,6 +77,17 @@ def test_one_that_fails_is_out_and_the_rest_goes_on():
     assert found.finalists[0] == "b" and "bad" not in found.seconds
 
 
+def test_those_that_dropped_out_are_told_beside_the_winner():
+    race = Race({"a": 1.0, "b": 1.05, "c": 2.0, "d": 3.0})
+    usual = race.time_one
+
+    def slower_with_time(candidate, budget_s):  # somebody else begins to use the machine
+        return usual(candidate, budget_s) * (1 if race.now < 0.05 else 4)
+
+    found = search(race.times, slower_with_time, left_s=lambda: 100.0)
+    assert found.finalists[0] == "a" and found.seconds == {"a": 4.0, "b": 4.2, "c": 8.0, "d": 12.0}
+
+
 def test_nothing_to_time():
     assert search([], lambda c, s: 1.0, left_s=lambda: 1.0).seconds == {}
     found = search(["a"], lambda c, s: None, left_s=lambda: 1.0)

@@ -46,14 +46,16 @@ def search(
     found = found if found is not None else Found()
     alive: list[K] = list(candidates)
     default = alive[:1]
+    rounds: list[dict[K, float]] = []
     for each_s, slack in ROUNDS:
         measured = []
+        rounds.append({})
         for c in alive:
             if left_s() <= 0 and found.seconds:
                 return found
             seconds = time_one(c, each_s)
             if seconds is not None:
-                found.seconds[c] = seconds
+                found.seconds[c] = rounds[-1][c] = seconds
                 measured.append(c)
                 told(c, seconds)
         alive = survivors(measured, found.seconds, slack)
@@ -62,7 +64,21 @@ def search(
     first = [c for c in default if c in found.seconds and c not in alive[:FINALISTS]]
     found.finalists = _final([*alive[:FINALISTS], *first], time_one, found.seconds, left_s)
     found.complete = bool(found.finalists)
+    if found.finalists:
+        found.seconds.update(beside(found.finalists, found.seconds, rounds))
     return found
+
+
+def beside(finalists: Sequence[K], seconds: Mapping[K, float], rounds: Sequence[Mapping[K, float]]) -> dict[K, float]:
+    """The times of those that dropped out, as they were beside the winner in their last round.
+
+    Rounds are minutes apart on a machine that others use too: a time of one is no time of another, a ratio is.
+
+    >>> beside(["a"], {"a": 2.0, "b": 1.5}, [{"a": 1.0, "b": 1.5}])
+    {'b': 3.0}
+    """
+    winner, last = finalists[0], {c: r for r in rounds for c in r}
+    return {c: r[c] * seconds[winner] / r[winner] for c, r in last.items() if c not in finalists and winner in r}
 
 
 def survivors(measured: Sequence[K], seconds: Mapping[K, float], slack: float) -> list[K]:
