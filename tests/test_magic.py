@@ -210,9 +210,10 @@ def test_a_refused_version_can_be_called(notebook):
 
 
 def test_the_card_shows_in_a_notebook(notebook):
-    [output] = notebook.run("scale")
-    assert output.output_type == "execute_result" and {"text/plain", "text/html"} <= set(output.data)
-    assert f"v{notebook.version}" in output.data["text/plain"] and "forward cpu" in output.data["text/html"]
+    still, view = notebook.run("scale")
+    assert still.output_type == view.output_type == "display_data" and set(still.data) == {"text/plain", "text/html"}
+    assert f"v{notebook.version}" in still.data["text/plain"] and "forward cpu" in still.data["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in view.data and not view.data["text/html"]
 
 
 @pytest.mark.parametrize("phase", ["compile", "trial"])

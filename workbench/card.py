@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .measurement import Bench
+from .profiling import Profile
 from .report import Check, Report
+from .tuning import Tuning
 
 TABS = ("Check", "Bench", "Profile", "Tune", "Code", "History")
 
@@ -72,9 +75,9 @@ class Card(Report):
     doc: str = ""
     notes: tuple[str, ...] = ()
     opened: str = "Check"  # the tab that last changed or failed
-    bench: Report | None = None
-    profile: Report | None = None
-    tuning: Report | None = None
+    bench: Bench | None = None
+    profile: Profile | None = None
+    tuning: Tuning | None = None
 
     @property
     def ok(self) -> bool:

@@ -21,7 +21,7 @@ STRIPS = 14  # contestants in the plot of times, at most
 def pictures(report: Bench) -> list[tuple[str, str]]:
     """(svg, caption) of what there is to draw: a sweep's lines, a roofline where operations are known, else times."""
     found = [(lines(report, rows), _lines_caption(report, rows, fixed)) for fixed, rows in panels(report)]
-    if any(report.work_of(r).flops > 0 and r.gflop_per_s > 0 for r in report.rows):
+    if any(r.timed and report.work_of(r).flops > 0 and r.gflop_per_s > 0 for r in report.rows):
         found.append((roofline(report), "what each reaches, by operations a byte; dashed: measured here"))
     return found or times(report)
 

@@ -23,7 +23,8 @@ def profile(report: Profile, heading: bool = True) -> str:
     if not heading:
         head = f'<p class="cap">{escape(report.case)}; {escape(where)}; {escape(took)}</p>'
     notes = [*report.notes, *(note for p in report.phases if (note := said.slow(p)))]
-    inside = f"{head}{phases(report)}{profile_timeline.timeline(report)}{tabs(report)}{captions(notes)}{advice(report)}"
+    drawn = profile_timeline.timeline(report, script=heading)  # a card is a widget, too, in which none runs
+    inside = f"{head}{phases(report)}{drawn}{tabs(report)}{captions(notes)}{advice(report)}"
     return f'<div class="card profile">{inside}</div>' if heading else f'<div class="profile">{inside}</div>'
 
 
