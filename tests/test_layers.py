@@ -41,6 +41,7 @@ UPWARD = {
     ("report", "show"): "a report prints and shows itself; the renderers are fetched only when something is seen",
     ("tuning", "show"): "as a report does",
     ("inspection", "show"): "as a report does",
+    ("card", "show"): "as a report does",
     ("saving", "show"): "as a report does",
     ("profiling", "show"): "as a report does",
     ("measurement", "show"): "as a report does",
