@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
+import types
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,7 @@ def _save(
     advised = evolution.advised(before.manifest["version"], changes) if before and changes else ""
     return Saved(
         str(root), called, numbered, layout, tuple(together), len(package.files) + len(package.data) + 1,
-        time.perf_counter() - started, changes, advised if advised != numbered else "", kept,
+        time.perf_counter() - started, changes, "" if advised and names.release(numbered) >= names.release(advised) else advised, kept,
     )  # fmt: skip
 
 
@@ -124,5 +126,13 @@ def _written(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
+
+class _Save(types.ModuleType):
+    """This module itself: `wb.save` is the function, also after something of the package was imported by its name."""
+
+    __call__ = staticmethod(save)
+
+
+sys.modules[__name__].__class__ = _Save
 
 __all__ = ["Saved", "save"]

@@ -133,10 +133,10 @@ def _module_text(qualname: str, carried: carry.Carried, others: Mapping[str, str
     imports = [
         f"from ._{short} import {short}" + (f" as {name}" if name != short else "") for name, short in others.items()
     ]
-    body = carried.render()
-    docs = f'"""{qualname} in plain PyTorch: its reference, and what else of it is Python, as it was typed."""\n'
-    future = "from __future__ import annotations\n"
-    return "\n".join([docs, future, "\n".join(imports) + "\n" if imports else "", body]).replace("\n\n\n\n", "\n\n\n")
+    docs = f'"""{qualname} in plain PyTorch: its reference, and what else of it is Python, as it was typed."""'
+    return "\n\n".join(
+        [docs, "from __future__ import annotations", *(["\n".join(imports)] if imports else []), carried.render()]
+    )
 
 
 def _origins(carried: carry.Carried, name: str) -> dict[str, Origin]:

@@ -13,6 +13,7 @@ from ..inputs import fresh
 from ..reference import flat
 from ..saving import Change
 from ..schema import Argument, Schema
+from .names import release
 
 MOST = 8  # cases whose outputs are described
 
@@ -66,24 +67,20 @@ def compare(old: Schema, new: Schema) -> tuple[str, str]:
         if old.output_types != new.output_types:
             return "breaking", f"it returned {old.results}, it returns {new.results}"
         return "silent", f"its outputs were called {', '.join(old.outputs)}, they are called {', '.join(new.outputs)}"
+    found: list[tuple[str, str]] = []
     for place, a in enumerate(old.arguments):
         b = new.argument(a.name)
         if b is None:
             return "breaking", f"the argument {a.name} is gone"
-        if why := _argument(a, b):
-            return why
-        if not a.keyword_only and new.arguments[place : place + 1] and new.arguments[place].name != a.name:
+        if not a.keyword_only and new.arguments[place].name != a.name:
             return "breaking", f"the argument {a.name} stands in another place"
+        found += [why] if (why := _argument(a, b)) else []
     more = [a for a in new.arguments if old.argument(a.name) is None]
-    required = [a.name for a in more if a.required]
-    if required:
-        return "breaking", f"the new argument {required[0]} has no default"
+    found += [("breaking", f"the new argument {a.name} has no default") for a in more if a.required]
     if more:
-        return (
-            "compatible",
-            f"the new argument{'s' * (len(more) > 1)} {', '.join(a.name for a in more)} may be left out",
-        )
-    return "same", ""
+        names = ", ".join(a.name for a in more)
+        found.append(("compatible", f"the new argument{'s' * (len(more) > 1)} {names} may be left out"))
+    return next((f for kind in ("breaking", "silent", "compatible") for f in found if f[0] == kind), ("same", ""))
 
 
 def _argument(a: Argument, b: Argument) -> tuple[str, str] | None:
@@ -116,9 +113,7 @@ def advised(version: str, found: tuple[Change, ...]) -> str:
     >>> advised("1.4.0", (Change("lab::f", "breaking", "the argument k is gone"),))
     '2.0.0'
     """
-    from packaging.version import Version
-
-    major, minor, micro = (*Version(version).release, 0, 0)[:3]
+    major, minor, micro = release(version)
     kinds = {c.kind for c in found}
     if kinds & {"breaking", "silent"}:
         return f"{major + 1}.0.0" if major else f"0.{minor + 1}.0"

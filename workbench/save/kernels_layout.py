@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packaging.version import Version
-
 from ..errors import SaveError
 from . import judges, project, python, registration, support, templates
 from .model import Native, Package, SavedOp
+from .names import release
 
 BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
 _STRING = "HOST_CODE_STRING"
@@ -142,7 +141,7 @@ def build_toml(package: Package, licence: str) -> str:
     natives = [n for op in package.ops for n in op.native]
     backends = sorted({n.device for n in natives}) or ["cpu", "cuda"]
     lines = [
-        "[general]", f'name = "{package.name.replace("_", "-")}"', f"version = {max(1, Version(package.version).major)}",
+        "[general]", f'name = "{package.name.replace("_", "-")}"', f"version = {max(1, release(package.version)[0])}",
         f"license = {json.dumps(licence)}", f"backends = {json.dumps(backends)}", "",
     ]  # fmt: skip
     if natives:

@@ -50,6 +50,18 @@ def version(text: str) -> str:
         raise SaveError(f"{text!r} is no version (PEP 440); for instance version={found!r}") from None
 
 
+def release(text: str) -> tuple[int, int, int]:
+    """The numbers of a version: major, minor, micro.
+
+    >>> release("1.4rc1")
+    (1, 4, 0)
+    """
+    from packaging.version import Version
+
+    major, minor, micro = (*Version(text).release, 0, 0)[:3]
+    return major, minor, micro
+
+
 def target(path: str | os.PathLike) -> Path:
     """The folder that a package is written to. SaveError where it cannot be one."""
     if not str(path).strip():

@@ -140,7 +140,7 @@ def _replace(aside: Path, root: Path, fresh: list[str], stale: list[str]) -> Non
         raise SaveError(f"{root} cannot be written: {error.strerror}; it is as it was") from None
     for path in stale:
         folder = (root / path).parent
-        while folder != root and not any(folder.iterdir()):
+        while folder != root and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
             folder = folder.parent
 
