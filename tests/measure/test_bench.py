@@ -364,7 +364,9 @@ def test_threads_that_wait_for_each_other_prove_nothing(versions, monkeypatch):
     monkeypatch.setattr(module, "extras", costs)
     report = run(versions)
     assert cells(report) == [("v2", "timed", ""), ("v1", "timed", "FASTER"), ("reference", "timed", "UNCLEAR")]
-    assert report.rows[2].detail.startswith("held up: on one thread it takes 300 us; its ")
+    assert report.rows[2].detail == "held up: 300 us on one thread"
+    assert report.notes[0].startswith("held up: what takes several times as long on all threads")
+    assert report.advice[-1] == "Unclear against reference on large float32: a machine that is left alone would tell."
     monkeypatch.setattr(
         module, "extras", lambda call, clock, device: Extras(alone_us=300.0 if call.name == "v2" else 0)
     )

@@ -21,7 +21,7 @@ from . import advice, bench_options, ceilings, memory, nvml, statistics
 from .clock import Clock, CpuClock, GpuClock
 from .contestants import Contestant, Lending, contestants
 from .device import Cuda
-from .extras import extras, held_up
+from .extras import HELD_NOTE, extras, held_up
 from .points import Point, points
 from .prepare import NO_MEMORY, Prepared, prepare
 from .timing import Timed, compare
@@ -177,6 +177,8 @@ def bench(
 def _report(run: _Run, swept: tuple[str, ...], stopped: bool, version: Version, cold: bool) -> Bench:
     clock, warning = nvml.told(run.readings)
     notes = [warning, *_noisy(run), *run.notes]
+    if any(r.timed and r.detail for r in run.rows):
+        notes.append(HELD_NOTE)
     if stopped:
         notes.insert(0, f"stopped by an interrupt after {run.done} of {run.of}")
     if not run.clock.hidden:

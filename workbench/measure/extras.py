@@ -15,6 +15,10 @@ from .clock import Call, Clock, CpuClock, GpuClock, turn
 LAUNCHES = 20
 ALONE_CALLS, ALONE_S = 10, 0.1  # at most, on one thread
 HELD_UP = 3.0  # times as long on several threads as on one
+HELD_NOTE = (
+    "held up: what takes several times as long on all threads as on one waits for cores that other work holds; "
+    "its times, and verdicts on them, say nothing of the code"
+)
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,12 @@ def held_up(time_us: float, alone_us: float) -> str:
     """Why a time is not to be believed: threads that wait for a core are slower together than one is alone.
 
     >>> held_up(160_000, 210)
-    'held up: on one thread it takes 210 us; its 2 threads wait for each other, as where other work holds the cores'
+    'held up: 210 us on one thread'
     """
     if not 0 < HELD_UP * alone_us < time_us:
         return ""
-    threads = torch.get_num_threads()
-    waits = f"its {threads} threads wait for each other, as where other work holds the cores"
-    return f"held up: on one thread it takes {alone_us:.3g} us; {waits}"
+    alone = f"{alone_us:.3g} us" if alone_us < 1000 else f"{alone_us / 1000:,.3g} ms"
+    return f"held up: {alone} on one thread"
 
 
 def alone_us(run: Callable[[], object], now: Callable[[], float] = time.perf_counter) -> float:
