@@ -3,13 +3,15 @@ import re
 import time
 from html.parser import HTMLParser
 
+import profiled
 import pytest
 import samples
 
-from workbench.card import Card, HistoryRow, SlotRow
+from workbench.card import TABS, Card, HistoryRow, SlotRow
 from workbench.errors import Diagnostic
+from workbench.measurement import Bench, BenchRow
 from workbench.report import Check, Line, Mismatch, Outcome, Row, Trial
-from workbench.show import code, html, picture, style
+from workbench.show import code, diff, html, ledger, picture, style
 
 EVIL = "<script>alert('&')</script>"
 VOID = {"br", "path", "line", "input"}
@@ -220,3 +222,44 @@ def test_a_full_check_that_fails_folds_what_passed():
     assert shown.index("<b>values</b>") < shown.index("<details><summary>2 checks passed</summary>") < shown.index("streams")
     assert "<details>" not in html.check(Check("lab::f", rows[:2], "full")), "nothing is hidden where nothing failed"
     assert "<details>" not in html.check(Check("lab::f", rows)), "a quick check is short"
+
+
+def test_above_what_memory_gives_the_head_says_so():
+    slots = (dataclasses.replace(samples.card().slots[0], share=7.36), samples.card().slots[1])
+    shown = read(html.of(samples.card(slots=slots)))
+    assert "41.2 µsin cache38 regs" in shown and "63 %" in shown and "736" not in shown
+    assert "in cache" in str(samples.card(slots=slots))
+
+
+def test_the_ledger_opens_to_what_changed_in_the_source():
+    shown = html.of(samples.card())
+    assert '<span class="add">+   #pragma omp parallel for</span>' in shown
+    said = read(shown)
+    assert "FASTER 2.00 × v1" in said and "FASTER 1.14 × v6" in said and "OpenMP over rows +1" in said
+    assert "same source" in read(html.of(samples.card(history=(dataclasses.replace(samples.card().history[0], before=samples.CELL),))))
+
+
+def test_differences_are_those_of_the_newest_while_there_is_room(monkeypatch):
+    monkeypatch.setattr(ledger, "DIFFS_B", 3000)
+    shown = html.of(samples.large())
+    assert 3 <= shown.count('<pre class="diff">') <= 20
+    assert "s = 200.f" in shown and "s = 100.f" not in shown
+
+
+def test_a_difference_is_cut_and_says_so():
+    before, after = "\n".join(f"a{i}" for i in range(90)), "\n".join(f"b{i}" for i in range(90))
+    assert diff.counts(before, after) == (90, 90)
+    assert "and 132 more lines" in diff.pre(before, after)
+    text = "abcdefghi"
+    assert diff.changes("\n".join(text), "\n".join("abcdXefghY")) == (
+        (" ", "d"), ("+", "X"), (" ", "e"), (diff.GAP, ""), (" ", "h"), ("-", "i"), ("+", "Y"),
+    )  # fmt: skip
+    assert "&lt;b&gt;" in diff.pre("a", "<b>")
+
+
+def test_a_card_has_its_measurements_as_panes_with_their_stylesheets():
+    bench = Bench("lab::rmsnorm", "cpu", "2 threads", "v2", (BenchRow("llama", "float32", "forward", "v2", time_us=41.2, own=True),))
+    shown = html.of(samples.card(bench=bench, profile=profiled.cpu(), opened="Bench"))
+    assert [t for t in re.findall(r"<summary>(\w+)</summary>", shown) if t in TABS] == ["Check", "Bench", "Profile", "Code", "History"]
+    assert '" open><summary>Bench' in shown and "<script" not in shown and style.sheet("profile") in shown
+    assert "lab::rmsnorm bench | v2 on 2 threads" in str(samples.card(bench=bench))

@@ -34,6 +34,13 @@ def test_rounding_is_not_drawn():
     assert svg.count("<line") == 3
 
 
+def test_what_is_not_wrong_is_not_drawn_beside_nan():
+    """The largest finite error is then one of rounding, and a share of it says nothing."""
+    errors = tuple(tuple(1.0 if c >= 56 else 0.8 for c in range(64)) for _ in range(4))
+    svg = picture.error_map(blocks(errors=errors, worst=(((0, 56), float("nan"), 1.5),)))
+    assert svg.count("<path") == 1 and "M56 0h8v1h-8z" in svg and "M0 0" not in svg
+
+
 def test_the_histogram_is_logarithmic_and_says_its_counts():
     svg = picture.histogram(blocks())
     assert re.findall(r"<title>([\d,]+)</title>", svg) == ["200", "24", "32"]

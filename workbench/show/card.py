@@ -80,11 +80,12 @@ def _agrees(row: SlotRow) -> str:
 
 
 def _bar(row: SlotRow, head: str) -> str:
-    if row.share <= 0:
-        return ""
+    share, more = words.slot_share(row, head)
+    shown = f'<span class="soft">{escape(more)}</span>' if more else ""
+    if not share:
+        return shown
     track = f'<span class="track"><span class="bar" style="width:{round(92 * min(row.share, 1))}px"></span></span>'
-    more = words.slot_ceiling(row, head)
-    return f"{track}{words.percent(row.share)}" + (f'<span class="soft">{escape(more)}</span>' if more else "")
+    return f"{track}{share} {shown}".strip()
 
 
 def _code(slot: str, language: str, source: str) -> str:

@@ -14,7 +14,7 @@ from . import diff, words
 from .markup import MICRO, TIMES, dot, folded, rich
 
 OPEN, MOST = 12, 300  # versions in sight; versions at all
-DIFFS_B = 120_000  # html of source differences in one card: the newest ones have theirs
+DIFFS_B = 60_000  # html of source differences in one card: the newest ones have theirs
 TEXT_ROWS = 8
 TOLD = 240  # characters of a title or a refusal
 DOTS = {"installed": "pass", "refused": "fail", "former": "skip"}

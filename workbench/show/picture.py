@@ -27,8 +27,10 @@ def error_map(mismatch: Mismatch) -> str:
     down = max(across, min(14, 24 // rows))
     width, height = columns * across, rows * down
     down_lines, across_lines = borders_of(mismatch)
-    level = _level_of if mismatch.errors else _level
-    levels = [[level(v) for v in row] for row in mismatch.errors or mismatch.wrong]
+    levels = [[_level(v) for v in row] for row in mismatch.wrong]
+    if mismatch.errors:  # how far off, of what is wrong: where all that is wrong is NaN the rest is rounding
+        pairs = [zip(w, e, strict=True) for w, e in zip(mismatch.wrong, mismatch.errors, strict=True)]
+        levels = [[_level_of(error) if wrong > 0 else -1 for wrong, error in row] for row in pairs]
     paths = "".join(
         f'<path fill="#c53030" opacity="{opacity}" d="{shape}"/>'
         for opacity, shape in zip(LEVELS, _shapes(levels))

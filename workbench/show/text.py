@@ -205,7 +205,7 @@ def _slots(slots: Sequence[SlotRow]) -> list[str]:
             f"{s.runs} {s.how}".strip(),
             s.agrees if s.ok or not s.agrees else f"{s.agrees} FAIL",
             words.slot_time(s, time),
-            f"{words.percent(s.share)}{words.slot_ceiling(s, ceiling)}" if s.share > 0 else "",
+            " ".join(words.slot_share(s, ceiling)).strip(),
             s.resources,
         )
         for s in slots

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ..card import Card, SlotRow
+from ..measurement import CACHED
 from ..report import Check, Line, Mismatch, Outcome, Trial
 
 SHORT_DTYPES = {
@@ -227,9 +228,13 @@ def slot_time(row: SlotRow, head: str, micro: str = "us") -> str:
     return " ".join([duration(row.time_us * 1e-6, 3, micro), *(part for part in more if part)])
 
 
-def slot_ceiling(row: SlotRow, head: str) -> str:
-    """The ceiling's name after the share, where the head does not have it."""
-    return f" {row.ceiling}" if row.ceiling and row.ceiling not in head else ""
+def slot_share(row: SlotRow, head: str) -> tuple[str, str]:
+    """The share, and the ceiling's name where the head does not have it; above what memory gives, "in cache"."""
+    if row.share <= 0:
+        return "", ""
+    if row.share > CACHED:
+        return "", "in cache"
+    return percent(row.share), row.ceiling if row.ceiling not in head else ""
 
 
 def still(line: Line) -> str:
