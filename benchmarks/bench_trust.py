@@ -79,7 +79,7 @@ def against(op: wb.Op, device: str, rival: object, count: int) -> dict:
     """The verdicts of so many runs, with ratios and samples."""
     rows = []
     for i in range(count):
-        report = op.bench(against=rival, device=device, budget_s=BUDGET_S)
+        report = op.bench(against=rival, device=device, budget=BUDGET_S)
         rows.append(report.rows[1])
         r = rows[-1]
         say(f"{i + 1} of {count}: {r.verdict} {r.ratio:.3f}, {r.samples} samples, {report.seconds:.1f} s")
@@ -114,7 +114,7 @@ def beside_cupti() -> dict[str, dict[str, float]]:
             yield t(4, 128)
 
         wb.cuda(op, CUDA.format(name=f"twice{i}", turns=turns))
-        bench = op.bench(against=[], device="cuda", budget_s=BUDGET_S).rows[0]
+        bench = op.bench(against=[], device="cuda", budget=BUDGET_S).rows[0]
         x = torch.ones(count, device="cuda")
 
         def both(x=x, op=op):

@@ -68,3 +68,9 @@ def test_what_it_counts_is_there():
     assert f"holds {words[len(ops)]} ops" in README
     table = (Path(__file__).parents[1] / "kernels" / "README.md").read_text()
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(ops)
+
+
+def test_a_verdict_on_the_odd_case(ran):
+    shown = said(ran, "import torch.nn.functional as F")
+    assert re.search(r"lab::rmsnorm bench \| v1 on .*\d+ s", shown)
+    assert re.search(r"F\.rms_norm +[\d.]+ us +[\d.]+ .*(FASTER|SLOWER|SAME|UNCLEAR)|F\.rms_norm +differs", shown), shown

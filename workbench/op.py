@@ -112,7 +112,7 @@ class Op(Declared):
         backward: bool | None = None,
         device: str | None = None,
         cold: bool = True,
-        budget_s: float | None = None,
+        budget: float | None = None,
     ) -> Bench:
         """Is it faster? The op against others, in turn, with a verdict that says when it cannot tell.
 
@@ -124,7 +124,7 @@ class Op(Declared):
         `against`: "reference", "torch.compile", "former", versions, callables, or a mapping that names them; one with
         another result is told and not timed. Without `cases` those with `bench=True`, else the largest. Verdicts are
         FASTER, SLOWER, SAME (within 2 % on a GPU, 4 % on a CPU) and UNCLEAR. Times are the device's on a GPU, its L2
-        cache emptied unless `cold=False`. `budget_s` is for all timing, 4 s a case without it; most need less.
+        cache emptied unless `cold=False`. `budget` is seconds for all timing, 4 a case without it; most need less.
         `backward=True` times gradients, too, as is done where a backward was written. WorkbenchError for what makes no
         sense: an empty sweep, no cases, a name that is nobody's.
         """
@@ -136,7 +136,7 @@ class Op(Declared):
 
         with progress.shown() as tell:
             self.last_bench = measure(
-                self, against, cases, sweep, backward=backward, device=device, cold=cold, budget_s=budget_s,
+                self, against, cases, sweep, backward=backward, device=device, cold=cold, budget=budget,
                 lend=partial(Lent, self), tell=tell,
             )  # fmt: skip
         return self.last_bench

@@ -17,7 +17,7 @@ STEPS = ("Load", "An op in plain PyTorch", "The forward in C++", "One line more"
 MORE = (
     "full = rmsnorm.check(level='full')",
     "print(len(full.rows), [r.detail for r in full.rows][-1])",
-    "print(rmsnorm.bench(against=['former', 'reference'], budget_s=2))",
+    "print(rmsnorm.bench(against=['former', 'reference'], budget=2))",
     "_ = rmsnorm.profile('llama')",
     "rmsnorm",
 )

@@ -105,7 +105,7 @@ def test_bench_hands_on_what_is_asked_for(capsys, folder, monkeypatch):
     monkeypatch.setattr(wb.Op, "bench", bench, raising=False)
     assert run(capsys, "bench", folder, "--case", "odd", "--case", "4x8", "--budget", "2")[0] == 0
     assert run(capsys, "bench", folder)[0] == 0
-    assert asked == [{"cases": ["odd", "4x8"], "budget_s": 2.0}, {}]
+    assert asked == [{"cases": ["odd", "4x8"], "budget": 2.0}, {}]
 
 
 def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):

@@ -193,7 +193,7 @@ def test_a_mutating_op_starts_each_turn_from_the_same_values(namespace):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "restoring", caught)
-        report = bench(grow_, "reference", clock=Watching(), now=Clock(), lend=partial(Lent, grow_), budget_s=1)
+        report = bench(grow_, "reference", clock=Watching(), now=Clock(), lend=partial(Lent, grow_), budget=1)
     assert {r.status for r in report.rows} == {"timed"}
     assert report.work_of(report.rows[0]).bytes == 128
 
@@ -251,7 +251,7 @@ def test_progress_is_told(versions):
 @pytest.mark.parametrize("budget", [0, -1, True, "4"])
 def test_a_budget_of_nothing_is_refused(double, budget):
     with pytest.raises(WorkbenchError, match="seconds above 0 are wanted"):
-        run(double, budget_s=budget)
+        run(double, budget=budget)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_frame_has_a_column_for_each_field_and_each_swept_name(versions, monke
 
 
 def test_the_op_keeps_its_last_benchmark(versions):
-    report = versions.bench(against=[], cases="4x128", budget_s=0.1)
+    report = versions.bench(against=[], cases="4x128", budget=0.1)
     assert isinstance(report, Bench)
     assert versions.last_bench is report
     versions.cases(lambda t: iter([(t(2, 2),)]))
@@ -349,7 +349,7 @@ def test_noise_is_told(versions):
         def sample(self, calls, orders):
             return [[1e-3 * (1 + 0.4 * ((r + i) % 2)) for i in range(len(calls))] for r, _ in enumerate(orders)]
 
-    report = bench(versions, "reference", clock=Noisy(), now=Clock(), lend=partial(Lent, versions), budget_s=1)
+    report = bench(versions, "reference", clock=Noisy(), now=Clock(), lend=partial(Lent, versions), budget=1)
     assert any(n.startswith("noisy: the middle half of the times of v2 on large float32 is ") for n in report.notes)
 
 
@@ -401,7 +401,7 @@ def test_on_a_gpus_clock_launches_stand_apart(versions):
         return x * 2
 
     clock = GpuClock(gpu, overhead_s=1e-6)
-    report = bench(versions, {"rival": rival}, clock=clock, now=Clock(), lend=partial(Lent, versions), budget_s=1)
+    report = bench(versions, {"rival": rival}, clock=clock, now=Clock(), lend=partial(Lent, versions), budget=1)
     assert report.rows[1].time_us == pytest.approx(5.0)
     assert report.rows[1].launch_us == pytest.approx(12.0)
     assert gpu.flushed > 12

@@ -47,7 +47,7 @@ def double(namespace):
 
 
 def test_against_itself_its_former_version_and_the_reference(double):
-    report = double.bench(against=[double, "former", "reference"], budget_s=10)
+    report = double.bench(against=[double, "former", "reference"], budget=10)
     own, same, former, reference = report.rows
     assert report.device == "cuda"
     assert report.cold
@@ -95,7 +95,7 @@ def test_a_warm_cache_is_quicker():
 
 
 def test_backward_and_compiled(double):
-    report = double.bench(against=["torch.compile", "reference"], backward=True, budget_s=10)
+    report = double.bench(against=["torch.compile", "reference"], backward=True, budget=10)
     assert {(r.slot, r.status) for r in report.rows} == {("forward", "timed"), ("backward", "timed")}
 
 

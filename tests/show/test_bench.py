@@ -145,7 +145,7 @@ def test_advice_follows_from_the_figures():
         "reference is 2 times as fast on llama bfloat16: `rmsnorm.profile()` shows where the time goes."
     )
     assert advised(OWN, rival("v6", 1.0, "UNCLEAR"))[-1] == (
-        "Unclear against v6 on llama bfloat16: `rmsnorm.bench(budget_s=20)`, or a quieter machine, would tell."
+        "Unclear against v6 on llama bfloat16: `rmsnorm.bench(budget=20)`, or a quieter machine, would tell."
     )
     assert advised(rival("v6", 1.0, "SAME")) == ()
 

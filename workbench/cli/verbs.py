@@ -39,7 +39,7 @@ def bench(given: argparse.Namespace) -> Outcome:
     """`workbench bench PATH ...`: the op against its reference, with a verdict."""
     options: dict[str, Any] = {"cases": given.case} if given.case else {}
     if given.budget is not None:
-        options["budget_s"] = given.budget
+        options["budget"] = given.budget
     return each(given, lambda op: op.bench(**options))
 
 

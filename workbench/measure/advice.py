@@ -99,7 +99,7 @@ def _unclear(bench: Bench, name: str) -> list[str]:
     if not rows:
         return []
     again = (
-        f"`{name}.bench(budget_s={min(max(20, round(4 * bench.seconds)), 120):d})`, or a quieter machine, would tell."
+        f"`{name}.bench(budget={min(max(20, round(4 * bench.seconds)), 120):d})`, or a quieter machine, would tell."
     )
     if any(r.timed and r.detail for r in bench.rows):  # threads that wait do so however long one looks
         again = "a machine that is left alone would tell."

@@ -135,7 +135,7 @@ def bench(
     backward: bool | None = None,
     device: str | None = None,
     cold: bool = True,
-    budget_s: float | None = None,
+    budget: float | None = None,
     lend: Callable[[Version], Lending],
     tell: Callable[[Progress], None] = lambda told: None,
     now: Callable[[], float] = time.perf_counter,
@@ -152,12 +152,12 @@ def bench(
     where = points(op, cases, sweep)
     slots = ["forward"] + (["backward"] if bench_options.wants_backward(op, backward, device) else [])
     tasks = [(p, s) for s in slots for p in where]
-    budget = bench_options.budget(budget_s, len(tasks), sweep is not None)
+    allowed = bench_options.budget(budget, len(tasks), sweep is not None)
     entered = {s: contestants(op, against, s, device, lend) for s in slots}
     overhead = ceilings.event_overhead_s() if device == "cuda" and clock is None else 0.0
     clock = clock or (GpuClock(Cuda(), cold, overhead) if device == "cuda" else CpuClock(now))
     read = nvml.Meter().read if device == "cuda" else _no_reading
-    run = _Run(op, device, clock, budget, len(tasks), tell, now, read, start=now())
+    run = _Run(op, device, clock, allowed, len(tasks), tell, now, read, start=now())
     stopped = False
     with ExitStack() as stack:
         stack.enter_context(nothing_learnt(op))

@@ -40,6 +40,6 @@ def budget(budget_s: float | None, tasks: int, swept: bool) -> float:
         return tasks * (EACH_OF_SWEEP_S if swept else EACH_S)
     if isinstance(budget_s, bool) or not isinstance(budget_s, (int, float)) or not budget_s > 0:
         raise WorkbenchError(
-            f"bench(budget_s={budget_s!r}): seconds above 0 are wanted, in all; without it {EACH_S:g} s a case"
+            f"bench(budget={budget_s!r}): seconds above 0 are wanted, in all; without it {EACH_S:g} s a case"
         )
     return float(budget_s)
