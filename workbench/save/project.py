@@ -18,7 +18,6 @@ from .origin import Origin
 
 MANIFEST = "package-manifest.json"
 OLDEST_TORCH, OLDEST_PYTHON = (2, 11), (3, 10)
-PORTABLE = "x86-64-v3"  # what -march=native becomes in a package: AVX2 and FMA, the processors of the last ten years
 ARCHES = ["8.0", "9.0"]
 
 
@@ -164,6 +163,7 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
         "python": OLDEST_PYTHON, "oldest": oldest(natives), "torch_build": requirement(natives), "license": licence,
         "description": json.dumps(package.title or f"Ops for PyTorch: {', '.join(op.name for op in ops)}"),
         "dependencies": dependencies, "triton": triton, "more": " triton" * triton,
+        "march": "native" if asked else "",
     }  # fmt: skip
     made = {
         "pyproject.toml": templates.render("project/pyproject.toml.j2", **shared),
@@ -178,7 +178,7 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
     if native:
         made["setup.py"] = templates.render(
             "project/setup.py.j2", **shared, exact=any(n.full for n in natives), uses_python=any(n.tier == "python" for n in natives),
-            march=PORTABLE if asked else "", cpp=cpp, cuda=library(ops, "cuda") if cuda else None, arches=ARCHES,
+            cpp=cpp, cuda=library(ops, "cuda") if cuda else None, arches=ARCHES,
         )  # fmt: skip
         made["MANIFEST.in"] = templates.render("project/MANIFEST.in.j2")
     return made
@@ -200,6 +200,9 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
     if cuda:
         needs += " Where torch has CUDA, nvcc of the same CUDA release; without it the CUDA kernels are left out, and say so when they are called."
     natives = [n for op in package.ops for n in op.native]
+    if any("-march=native" in u.flags for n in natives for u in n.units):
+        needs += (f" It is built for the processor that it is built on, and says so on another; {package.name.upper()}_MARCH=x86-64-v3 "
+                  "in the environment builds a wheel for every x86 processor of the last ten years.")  # fmt: skip
     if natives and not any(n.full for n in natives):
         needs += (" The library stands on torch's stable ABI and has no Python in it: one wheel (`py3-none-PLATFORM`) serves "
                   f"every Python from {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} and every torch from {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} on.")  # fmt: skip
