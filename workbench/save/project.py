@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,7 +41,17 @@ class Facts:
 def _machine() -> str:
     if torch.cuda.is_available():
         return f"one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
-    return f"{torch.get_num_threads()} threads of a {platform.machine()} processor"
+    return f"{torch.get_num_threads()} threads of {_processor()}"
+
+
+def _processor() -> str:
+    """`AMD EPYC`, or the kind of processor where nobody says more."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    named = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
+    return next(named, f"{platform.machine()} processors")
 
 
 def files(package: Package, facts: Facts, *, licence: str = "Apache-2.0", figures: Sequence[str] = ()) -> Package:

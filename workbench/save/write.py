@@ -21,7 +21,7 @@ from . import names
 from .model import Package
 from .project import MANIFEST
 
-SHOWN_LINES = 60
+SHOWN_LINES = 24  # of each file
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,15 @@ def conflicts(before: Former, root: Path, aside: Path, digests: Mapping[str, str
 
 
 def difference(root: Path, aside: Path, paths: list[str]) -> str:
-    """What was made by hand and what would be written, as a diff."""
+    """What was made by hand and what would be written, as a diff; of each file the first lines."""
     lines: list[str] = []
     for path in paths:
         mine, theirs = (_lines(folder / path) for folder in (root, aside))
-        lines += difflib.unified_diff(
-            mine, theirs, f"{path} (as it is)", f"{path} (as it would be written)", n=1, lineterm=""
-        )
-    cut = len(lines) - SHOWN_LINES
-    return "\n".join([*lines[:SHOWN_LINES], *([f"... {cut} more lines"] if cut > 0 else [])])
+        own = f"{path} (as it is)", f"{path} (as it would be written)"
+        found = list(difflib.unified_diff(mine, theirs, *own, n=1, lineterm=""))
+        lines += found[:SHOWN_LINES]
+        lines += [f"... {len(found) - SHOWN_LINES} more lines of {path}"] if len(found) > SHOWN_LINES else []
+    return "\n".join(lines)
 
 
 def place(aside: Path, root: Path, digests: Mapping[str, str], before: Former | None, manifest: str) -> tuple[str, ...]:
