@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests import notebook_promises, profile_promises
+from tests import notebook_promises, profile_promises, save_promises
 from tests.notebook_steps import Steps
 from workbench import gpu
 
@@ -132,6 +132,13 @@ def test_cells_for_a_gpu_keep_their_promises_here(ran, name):
     if not path.stem.endswith(name):
         pytest.skip(f"of the notebook on {name} only")
     getattr(notebook_promises, name)(Steps(notebook), gpu=gpu.present())
+
+
+def test_saving_keeps_its_promises(ran):
+    path, notebook = ran
+    if path.stem != "07_save":
+        pytest.skip("of the notebook on saving only")
+    save_promises.save(Steps(notebook))
 
 
 def test_profiles_keep_their_promises(ran):
