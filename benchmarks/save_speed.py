@@ -82,10 +82,10 @@ def save_and_build(folder: Path) -> tuple[dict, str]:
     """Seconds of each step, and the Python of the environment with the package."""
     from workbench.save import wheel
 
-    program = (
-        LIVE.format(root=str(ROOT))
-        + f"import time\nt = time.perf_counter()\nwb.save(function, {str(folder / 'rmsnorm_ops')!r})\nprint(time.perf_counter() - t)"
+    timing = (
+        f"t = time.perf_counter()\nwb.save(function, {str(folder / 'rmsnorm_ops')!r})\nprint(time.perf_counter() - t)"
     )
+    program = f"{LIVE.format(root=str(ROOT))}import time\n{timing}"
     saved = float(
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()[-1]
     )
@@ -107,7 +107,8 @@ def save_and_build(folder: Path) -> tuple[dict, str]:
     told = done.stdout.strip().splitlines()[-1]
     found = wheel.check(built.path)
     return {"save_s": saved, "build_s": built.seconds, "install_s": installed, "tests_s": tested, "tests": told,
-            "wheel": built.tag, "wheel_kb": Path(built.path).stat().st_size / 1024, "wheel_ok": found.ok}, python  # fmt: skip
+            "wheel": built.tag, "wheel_kb": Path(built.path).stat().st_size / 1024,
+            "wheel_ok": found.ok}, python  # fmt: skip
 
 
 def compare(python: str, rounds: int, count: int) -> list[dict]:
@@ -121,10 +122,9 @@ def compare(python: str, rounds: int, count: int) -> list[dict]:
                 order = (live, saved) if number % 2 else (saved, live)
                 found = {t: t.us(rows_, cols, grad, count) for t in order}
                 pairs.append((found[live], found[saved]))
-            rows.append({
-                "shape": [rows_, cols], "grad": grad, "live_us": statistics.median(p[0] for p in pairs),
-                "saved_us": statistics.median(p[1] for p in pairs), "ratio": statistics.median(p[1] / p[0] for p in pairs),
-            })  # fmt: skip
+            us = {"live_us": statistics.median(p[0] for p in pairs), "saved_us": statistics.median(p[1] for p in pairs)}
+            ratio = statistics.median(p[1] / p[0] for p in pairs)
+            rows.append({"shape": [rows_, cols], "grad": grad, **us, "ratio": ratio})
     live.close()
     saved.close()
     return rows

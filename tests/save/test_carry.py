@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import typing
 from math import sqrt
 
 import pytest
@@ -25,7 +24,7 @@ def half(x: Tensor) -> Tensor:
     return x * EPS
 
 
-def norm(x: Tensor, k: typing.Optional[float] = None) -> Tensor:
+def norm(x: Tensor, k: float | None = None) -> Tensor:
     """Doc."""
     return half(x).to(LOW) * sqrt(SHAPE[0]) + F.relu(x) * (k or NOTHING)
 
@@ -60,7 +59,7 @@ def test_imports_constants_and_helpers_go_along():
     made = carry.carry({"norm": norm}, "lab::norm")
     assert made.imports == {
         "F": "import torch.nn.functional as F", "Tensor": "from torch import Tensor", "math": "import math",
-        "sqrt": "from math import sqrt", "torch": "import torch", "typing": "import typing",
+        "sqrt": "from math import sqrt", "torch": "import torch",
     }  # fmt: skip
     assert made.constants == {"EPS": "1e-06", "LOW": "torch.float16", "NOTHING": "-math.inf", "SHAPE": "(2, 3)"}
     assert list(made.helpers) == ["half"]
@@ -74,7 +73,7 @@ def test_a_circle_of_helpers_ends():
 
 def test_what_was_typed_is_noted():
     made = carry.carry({"reference": norm}, "lab::norm")
-    assert made.functions["reference"].startswith("def reference(x: Tensor, k: typing.Optional[float] = None) -> Tensor:\n")
+    assert made.functions["reference"].startswith("def reference(x: Tensor, k: float | None = None) -> Tensor:\n")
     origin = made.origins["reference"]
     assert origin.file == "test_carry.py" and origin.line == norm.__code__.co_firstlineno and len(origin.digest) == 64
 

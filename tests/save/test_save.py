@@ -80,7 +80,7 @@ def test_two_texts_with_a_helper_of_one_name_stay_apart(namespace, tmp_path):
     wb.save([ops.scale(namespace), ops.shift(namespace)], tmp_path / "two_ops")
     found = texts(tmp_path / "two_ops")
     one, other = found["csrc/scale_forward_cpu_kernels.cpp"], found["csrc/shift_forward_cpu_kernels.cpp"]
-    assert "namespace scale_forward_cpu_text {\nconstexpr int WIDTH = 4;\n#include \"kernels/scale.cpp\"\n}" in one
+    assert 'namespace scale_forward_cpu_text {\nconstexpr int WIDTH = 4;\n#include "kernels/scale.cpp"\n}' in one
     assert one.index("#include <cmath>") < one.index("namespace scale_forward_cpu_text")
     assert "::scale_forward_cpu_text::scale<float>(" in one and "::shift_forward_cpu_text::shift<float>(" in other
 
@@ -286,9 +286,9 @@ def test_python_from_a_cell_that_calls_python(namespace, tmp_path):
     from workbench.save import full
     from workbench.source import Source
 
-    source = Source('#include <torch/extension.h>\nat::Tensor f(at::Tensor x) { py::gil_scoped_release no; return x; }\n', "cpp", "cell [3]")
+    source = Source("#include <torch/extension.h>\nat::Tensor f(at::Tensor x) { py::gil_scoped_release no; return x; }\n", "cpp", "cell [3]")
     with pytest.raises(SaveError, match=r"cell \[3\], line 2: lab::f: py:: calls Python from C\+\+"):
         full._without_python(source, "lab::f")
-    inside = Source("at::Tensor f(at::Tensor x) { return x; }\nPYBIND11_MODULE(a, m) { m.def(\"f\", &f); }", "cpp")
+    inside = Source('at::Tensor f(at::Tensor x) { return x; }\nPYBIND11_MODULE(a, m) { m.def("f", &f); }', "cpp")
     full._without_python(inside, "lab::f")
 

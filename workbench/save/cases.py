@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from ..schema import Schema
 from .carry import Carried, carry
 
 STORED_BYTES = 8 << 20
+_OURS = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,7 @@ def keep(cases: Sequence[Case], schema: Schema) -> Kept:
 
 
 def _carried(function: Callable, schema: Schema) -> Carried:
-    import workbench
-
-    known = {n: v for n, v in function.__globals__.items() if v is workbench or v is case}
-    ours = [n for n, v in known.items() if v is workbench]
+    ours = [n for n, v in function.__globals__.items() if isinstance(v, types.ModuleType) and v.__name__ == _OURS]
     made = carry({"cases": _without(function, ours)}, f"{schema.qualname}: its cases")
     made.functions["cases"] = re.sub(rf"\b(?:{'|'.join(ours) or 'wb'})\.case\(", "case(", made.functions["cases"])
     return made
@@ -59,8 +58,6 @@ def _carried(function: Callable, schema: Schema) -> Carried:
 
 def _without(function: Callable, ours: Sequence[str]) -> Callable:
     """The function as `carry` may see it: where `wb.case` is `case`, which the tests have."""
-    import types
-
     hidden = {n: v for n, v in function.__globals__.items() if n not in ours and v is not case}
     made = types.FunctionType(function.__code__, hidden, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__

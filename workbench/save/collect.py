@@ -28,7 +28,7 @@ def saved(op: Any, together: Sequence[str]) -> SavedOp:
     wanted = _functions(definition)
     plain = [v for v in parts if getattr(v.kernel, "function", None) is not None and not isinstance(v.kernel, Kernel)]
     kernels = {f"kernel_{v.device}": v.kernel.function for v in plain}
-    carried = carry.carry({n: f for n, f in (*wanted.values(), *kernels.items())}, schema.qualname)
+    carried = carry.carry(dict((*wanted.values(), *kernels.items())), schema.qualname)
     others = _others(carried, schema, together)
     scripts += [
         Script(

@@ -210,8 +210,9 @@ def _readme(package: Package, facts: project.Facts, *, native: bool) -> str:
 
 def checked(root: Any) -> list[str]:
     """What is wrong with a folder in this layout, as far as it can be told without the builder; [] for nothing."""
-    import tomllib  # type: ignore[import-not-found, unused-ignore]  # Python 3.11
     from pathlib import Path
+
+    import tomllib  # type: ignore[import-not-found, unused-ignore]  # Python 3.11
 
     folder = Path(root)
     config = tomllib.loads((folder / "build.toml").read_text(encoding="utf-8"))

@@ -32,9 +32,9 @@ class Facts:
 
     @classmethod
     def now(cls) -> Facts:
-        import datetime
+        import datetime as dt
 
-        made = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        made = dt.datetime.now(dt.timezone.utc).date().isoformat()
         return cls(made, _machine(), f"Python {platform.python_version()}, torch {torch.__version__}")
 
 

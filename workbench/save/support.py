@@ -8,34 +8,11 @@ from functools import cache
 from pathlib import Path
 
 from ..build import headers
+from . import templates
 
 FOLDER = "csrc/support"
 SPACE = "host_code"  # the namespace, and the beginning of names that have none
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-# Comments that speak of what a package does not have.
-_SAID = (
-    ("laid out the same in native.py ", ""),
-    ("// A launcher is this file plus a generated text that holds tables (struct Op) and two functions, `plan` and `prepare`,\n"
-     "// which are the directives in C++. Numbers, tuned values, dtypes, entry points, texts and lines are data: they come in\n"
-     "// a Descriptor, which one atomic store replaces. Only C functions of libtorch's stable ABI are called.\n//\n"
-     "// What stands between `#ifdef WB_LIVE` and its `#endif` serves a live op alone; saved packages come without it.\n",
-     "// The host code of a kernel is this file plus tables (struct Op) and two functions, `plan` and `prepare`, which are its\n"
-     "// declaration in C++. Only C functions of libtorch's stable ABI are called.\n"),
-    ("// No instance fits: the notebook may build one now. Returns if there is a new descriptor to look at.\n",
-     "// No instance fits.\n"),
-    ("// tests/build/test_abi.py compiles this file beside torch's headers, where any disagreement is an error.\n", ""),
-    ("What host cells stand on", "What functions on tensors stand on"),
-    ("// Precompiled as a whole; cells include nothing of torch themselves.\n", ""),
-    ("// ---- dtypes that arrive for the first time: the notebook tries the function with them before it is called here -------\n", ""),
-    ("// The cell names the op that it fills: what other blocks in it would register, for ever, is left out.\n",
-     "// What is registered stands in registration.cpp; other blocks in a kernel's text are left out.\n"),
-    ("What every raw C++ kernel has without including it", "What every C++ kernel has without including it"),
-    ("// For a look inside: what a kernel prints shows under its cell. <stdio.h> would cost each build 10 ms.\n", ""),
-    ("// For kernels that include the standard library's containers, algorithms or intrinsics themselves: parsed once and\n"
-     "// precompiled, these cost a tenth of what they cost in every cell. It adds no names that such a cell would not have.\n",
-     "// For kernels that include the standard library's containers, algorithms or intrinsics themselves.\n"),
-    ("the caller of an op need not know, and cells move. torch's own", "the caller of an op need not know. torch's own"),
-)  # fmt: skip
 
 
 def own(text: str) -> str:
@@ -57,11 +34,26 @@ def _renamed(text: str) -> str:
 
 def standalone(text: str) -> str:
     """A header of ours without the parts that serve a live op, and without words on them."""
-    for said, instead in _SAID:
+    for said, instead in _otherwise():
         text = text.replace(said, instead)
     text = "".join(_without_live(text.splitlines(keepends=True)))
     text = re.sub(r'#include "wb_(\w+\.h)"', r'#include "\1"', text)
     return _renamed(text)
+
+
+@cache
+def _otherwise() -> tuple[tuple[str, str], ...]:
+    """(what our headers say of cells and live ops, what a package's say): `words.txt`, "-" before one, "+" the other.
+
+    A "." ends those that are whole lines.
+    """
+    found = []
+    for block in templates.text("cpp/words.txt").strip("\n").split("\n\n"):
+        rows = block.split("\n")
+        end = "\n" if rows[-1] == "." else ""
+        old, new = ("\n".join(r[1:] for r in rows if r.startswith(sign)) for sign in "-+")
+        found.append((old + end, new + end if new else ""))
+    return tuple(found)
 
 
 def _without_live(lines: Iterable[str]) -> Iterator[str]:

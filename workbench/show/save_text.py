@@ -11,7 +11,8 @@ def saved(report: Saved) -> str:
 
 
 def lines(report: Saved) -> list[str]:
-    head = f"{report.name} {report.version} | {', '.join(report.ops)} | {report.files} files in {report.path} | {report.seconds:.1f} s"
+    where = f"{report.files} files in {report.path}"
+    head = f"{report.name} {report.version} | {', '.join(report.ops)} | {where} | {report.seconds:.1f} s"
     said = [f"{c.op}: {c.kind}, {c.why}" for c in report.changes]
     if report.advised:
         said.append(f"for these changes call it {report.advised}")
