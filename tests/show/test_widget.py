@@ -141,6 +141,15 @@ def test_only_what_changed_is_sent_again():
     assert living.tabs.titles == ("History",) and code
 
 
+def test_a_ledger_out_of_sight_may_come_later():
+    living = widget.Living(samples.card(opened="Check"), print, later=True)
+    assert buttons(living.box) == [] and "History" in living.tabs.titles
+    living.complete()
+    living.complete()
+    assert len(buttons(living.box)) == 2
+    assert len(buttons(widget.Living(samples.card(opened="History"), print, later=True).box)) == 2
+
+
 def test_a_tab_that_was_opened_stays_open_where_nothing_changed():
     living = widget.Living(samples.card(opened="Check"))
     living.tabs.selected_index = 2

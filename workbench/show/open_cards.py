@@ -85,12 +85,14 @@ def _living(report: Card, restore: Callable[[int], object], style: str) -> Livin
         from .widget import Living
     except ImportError:
         return None
-    return Living(report, restore, style)
+    return Living(report, restore, style, later=True)
 
 
 def refresh() -> None:
-    """Bring the cards up to date whose op has changed: after each cell."""
+    """After each cell: cards whose op has changed are brought up to date, new ones get their ledger."""
     for subject in list(_open.values()):
+        for living in subject.cards:
+            living.complete()
         found = subject.look(subject.seen) if subject.cards else None
         if found is not None:
             subject.seen, report = found

@@ -30,10 +30,14 @@ def of(report: Card, restore: Restore | None = None) -> ipywidgets.Widget:
 
 
 class Living:
-    """A card on the page, `box`, that can be brought up to date: only what changed is drawn and sent again."""
+    """A card on the page, `box`, that can be brought up to date: only what changed is drawn and sent again.
 
-    def __init__(self, report: Card, restore: Restore | None = None, cover: str = "") -> None:
-        self.restore, self.cover = restore, cover
+    `cover` is put before its head. With `later` a ledger that is not in sight is left to `complete`: its many buttons
+    are what takes a page longest.
+    """
+
+    def __init__(self, report: Card, restore: Restore | None = None, cover: str = "", *, later: bool = False) -> None:
+        self.restore, self.cover, self.later = restore, cover, later
         self.report: Card | None = None
         self.head, self.strip, self.tabs = ipywidgets.HTML(), Strip(), ipywidgets.Tab()
         self.tabs.add_class("wb-tabs")
@@ -61,11 +65,19 @@ class Living:
 
     def _show(self, title: str, body: str) -> None:
         if title == "History" and self.restore is not None and self.report is not None:
-            self.panes[title] = Ledger(self.report, self._restored).widget
+            self.panes[title] = ipywidgets.VBox()
+            if not self.later or self.report.opened == "History":
+                self.complete()
         elif title in self.panes:
             self.panes[title].value = html.page(body)
         else:
             self.panes[title] = ipywidgets.HTML(html.page(body))
+
+    def complete(self) -> None:
+        """Make the ledger, if it was left."""
+        self.later, pane = False, self.panes.get("History")
+        if isinstance(pane, ipywidgets.VBox) and not pane.children and self.report is not None:
+            pane.children = (Ledger(self.report, self._restored).widget,)
 
     def _arrange(self, opened: str) -> None:
         """Tabs in their order, opened at what changed; the one that was open stays open where nothing did."""
