@@ -63,6 +63,15 @@ def test_it_passes_its_check(kernels, name):
     assert {"agreement", "schema", "fake"} <= {r.check for r in report.rows if r.status == "pass"}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adam_", "add_inplace_", "muladd", "smooth_relu", "softmax", "topk_with_idx"])
+def test_a_full_check_says_nothing_against_it(name):
+    for op in wb.load(FOLDER / name):
+        report = op.check(level="full")
+        live.gone(op.qualname)
+        assert report.ok, "\n".join(f"{r.check} | {r.case} | {r.detail}" for r in report.rows if r.status == "fail")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 1), (7, 15), (2, 3, 129), (300, 257), (0, 8), (64,)])
 def test_rmsnorm_and_its_gradients(kernels, shape, dtype):

@@ -47,7 +47,8 @@ def forward_kernel(
         sums = tl.dot(p.to(theirs.dtype), theirs, sums * shrink[:, None], input_precision="ieee")
         total, top = total * shrink + tl.sum(p, 1), higher
     put(out, rows, width, D, length, sums / total[:, None])
-    tl.store(lse + head * length + rows, (top + tl.log2(total)) * 0.6931471805599453, mask=rows < length)
+    high = tl.where(tl.abs(top) == float("inf"), top, top + tl.log2(total))  # inf - inf has made a NaN of the sum
+    tl.store(lse + head * length + rows, high * 0.6931471805599453, mask=rows < length)
 
 
 @triton.jit
@@ -111,6 +112,8 @@ def flash(q, k, v, causal=False, scale=None):
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     heads, length, keys, width, launch, _ = sizes(q, k)
     out, lse = torch.empty_like(q), torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+    if not keys:
+        return out.zero_(), lse.fill_(-float("inf"))
     grid = (triton.cdiv(length, launch["ROWS"]), heads)
     forward_kernel[grid](q, k, v, out, lse, scale or width**-0.5, length, keys, width, CAUSAL=causal, **launch)
     return out, lse

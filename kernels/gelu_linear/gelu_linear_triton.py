@@ -44,6 +44,8 @@ def slope_kernel(grad_y, z, grad_z, count, BLOCK: tl.constexpr):
 
 
 def gelu_linear(x, w, b):
+    if x.dim() != 2 or w.dim() != 2 or w.shape[1] != x.shape[1] or b.shape != w.shape[:1]:
+        raise ValueError(f"x (M, K), w (N, K), b (N,), got {tuple(x.shape)}, {tuple(w.shape)}, {tuple(b.shape)}")
     x, w, b = x.contiguous(), w.contiguous(), b.contiguous()
     (rows, inner), cols = x.shape, w.shape[0]
     y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)

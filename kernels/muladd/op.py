@@ -8,8 +8,8 @@ import workbench as wb
 
 @wb.op("muladd_lib::muladd")
 def muladd(a: Tensor, b: Tensor, c: float) -> Tensor:
-    """The product of two tensors of one shape, and a number."""
-    return a * b + c
+    """The product of two tensors of one shape, and a number; contiguous whatever it is given, as the library is."""
+    return (a * b + c).contiguous()
 
 
 @muladd.cases(dtypes=(torch.float32, torch.float64))

@@ -33,19 +33,23 @@ def backward_kernel(grad_y, x, w, rstd, grad_x, part, rows, cols, BLOCK: tl.cons
 
 
 def rmsnorm(x, w, eps=1e-6):
-    rows, cols = x.numel() // x.size(-1), x.size(-1)
+    if w.shape != x.shape[-1:]:
+        raise ValueError(f"w has one number for each column of x, got {tuple(w.shape)} for {tuple(x.shape)}")
+    rows, cols = x.shape[:-1].numel(), x.size(-1)
     x, w = x.contiguous(), w.contiguous()
     y, rstd = torch.empty_like(x), torch.empty(rows, dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(cols)
-    forward_kernel[(rows,)](x, w, y, rstd, eps, cols, BLOCK=block, num_warps=min(max(block // 512, 1), 16))
+    if cols:
+        forward_kernel[(rows,)](x, w, y, rstd, eps, cols, BLOCK=block, num_warps=min(max(block // 512, 1), 16))
     return y, rstd
 
 
 def backward(grad_y, x, w, rstd):
-    rows, cols = x.numel() // x.size(-1), x.size(-1)
+    rows, cols = x.shape[:-1].numel(), x.size(-1)
     grad_y, x, w = grad_y.contiguous(), x.contiguous(), w.contiguous()
     parts = max(min(rows, 256), 1)
     grad_x, part = torch.empty_like(x), torch.empty((parts, cols), dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(cols)
-    backward_kernel[(parts,)](grad_y, x, w, rstd, grad_x, part, rows, cols, BLOCK=block, num_warps=8)
+    if cols:
+        backward_kernel[(parts,)](grad_y, x, w, rstd, grad_x, part, rows, cols, BLOCK=block, num_warps=8)
     return grad_x, part.sum(0).to(w.dtype)

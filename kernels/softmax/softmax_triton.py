@@ -27,7 +27,8 @@ def softmax(x, k=1.0):
     cols = x.size(-1)
     y = torch.empty_like(x)
     block = triton.next_power_of_2(cols)
-    forward_kernel[(x.numel() // cols,)](x, y, k, cols, BLOCK=block, num_warps=min(max(block // 512, 1), 16))
+    if y.numel():
+        forward_kernel[(y.numel() // cols,)](x, y, k, cols, BLOCK=block, num_warps=min(max(block // 512, 1), 16))
     return y
 
 
@@ -36,5 +37,6 @@ def backward(grad_y, y, k):
     cols = y.size(-1)
     grad_x = torch.empty_like(y)
     block = triton.next_power_of_2(cols)
-    backward_kernel[(y.numel() // cols,)](grad_y, y, grad_x, k, cols, BLOCK=block, num_warps=min(max(block // 512, 1), 16))
+    if y.numel():
+        backward_kernel[(y.numel() // cols,)](grad_y, y, grad_x, k, cols, BLOCK=block, num_warps=min(max(block // 512, 1), 16))
     return grad_x

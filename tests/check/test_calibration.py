@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from workbench import schema
 from workbench.case import make
 from workbench.check import rule
 from workbench.check.agree import expected, judge
+from workbench.check.full.doubt import doubtful, second_opinion
 from workbench.check.gradients import expected_gradients
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -296,6 +299,53 @@ def test_a_row_of_a_gradient_that_is_small_beside_the_others_may_not_be_wrong(ro
         assert outcome.status == "mismatch" and outcome.mismatch.worst[0][0][0] == row
 
 
+def softmax_backward(grad, y):
+    """In float32, from the rounded probabilities."""
+    grad, p = grad.float(), y.float()
+    return (p * (grad - (grad * p).sum(-1, keepdim=True))).to(y.dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gradient_that_vanishes_everywhere_is_judged_by_its_terms(dtype):
+    """That of softmax(x).sum(): zero, but for the rounding of what it is a difference of."""
+    case = make(lambda t: [t(5, 123)], ONE, [dtype])[0]
+    wanted = expected_gradients(softmax, ONE, case, spread=True)
+    grad, y = wanted.cotangents["out"], softmax(case.args[0])
+    assert judge({"grad_x": softmax_backward(grad, y)}, wanted).status == "agree"
+    for share in (1.0, 0.1):
+        wrong = softmax_backward(grad, y) + share * grad * y
+        assert judge({"grad_x": wrong}, wanted).status == "mismatch", share
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_attention_over_few_keys_is_a_small_difference_everywhere(length):
+    for case in make(lambda t: [tuple(t(1, 2, length, 32) for _ in range(3))], THREE, DTYPES):
+        wanted = expected_gradients(causal_attention, THREE, case)
+        got = flash_backward(wanted.cotangents["out"], **wanted.inputs())
+        outcome = judge(got, wanted)
+        if doubtful(outcome.share):  # as in a full check
+            again = partial(expected_gradients, causal_attention, THREE)
+            outcome = judge(got, second_opinion(wanted, again))
+        assert outcome.status == "agree", case.label
+        got["grad_q"][0, 0] *= 1.1
+        assert judge(got, wanted).status == "mismatch", case.label
+
+
+def gelu_backward(x, grad):
+    v = x.float()
+    slope = 0.5 * (1 + torch.erf(v * 0.7071067811865476)) + v * 0.3989422804014327 * torch.exp(-0.5 * v * v)
+    return (grad.float() * slope).to(x.dtype)
+
+
+def test_what_cancels_inside_of_one_op_of_torch_is_seen():
+    """1 + erf(x) far to the left, in aten::gelu_backward: a row of numbers like -6 is next to nothing there."""
+    for case in make(lambda t: [t(4, 64, low=-6, high=-5), t(5, 64, low=-6, high=6)], ONE, DTYPES):
+        wanted = expected_gradients(gelu, ONE, case)
+        got = gelu_backward(case.args[0], wanted.cotangents["out"])
+        assert judge({"grad_x": got}, wanted).status == "agree", case.label
+        assert judge({"grad_x": got * 1.1}, wanted).status == "mismatch" or case.args[0].max() < 0
+
+
 def test_terms_tell_what_a_row_is_a_difference_of():
     case = make(attention_cases, THREE)[0]
     wanted = expected_gradients(causal_attention, THREE, case)
@@ -308,6 +358,7 @@ def test_terms_tell_what_a_row_is_a_difference_of():
 
 def test_attention_of_torch_has_a_float64_run():
     """It could draw random numbers, for dropout; without that nothing is drawn, and nothing lowered."""
+
     def attention(q, k, v):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 

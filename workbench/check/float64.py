@@ -5,6 +5,7 @@ Both work at each call that the reference makes to torch, so a single endless ca
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,17 @@ EXACT = frozenset({
     "sign", "sgn", "round", "floor", "ceil", "trunc", "tril", "triu", "flip", "roll", "repeat", "constant_pad_nd",
     "threshold", "threshold_backward",
 })  # fmt: skip
+# Several steps in one op, some of which may cancel; torch can take them apart.
+FUSED = (
+    "gelu", "gelu_backward", "silu", "silu_backward", "mish", "mish_backward", "elu", "elu_backward", "softplus",
+    "softplus_backward", "log_sigmoid_forward", "log_sigmoid_backward", "hardswish_backward", "sigmoid_backward",
+    "tanh_backward", "logit_backward", "_softmax", "_softmax_backward_data", "_log_softmax",
+    "_log_softmax_backward_data", "native_layer_norm", "native_layer_norm_backward", "native_group_norm",
+    "native_group_norm_backward", "native_batch_norm", "native_batch_norm_backward", "var", "var_mean", "std",
+    "logsumexp", "addmm", "baddbmm", "addcmul", "addcdiv", "lerp", "mse_loss", "mse_loss_backward",
+    "smooth_l1_loss", "smooth_l1_loss_backward", "huber_loss", "huber_loss_backward",
+    "binary_cross_entropy", "binary_cross_entropy_backward", "_scaled_dot_product_flash_attention_for_cpu",
+)  # fmt: skip
 NO_MEMORY = "the reference needs more memory than there is"
 
 
@@ -113,7 +125,8 @@ class Shaken(Float64):
     """The same, with each result of arithmetic changed by chance in its last bits, of which `DELTA` is the size.
 
     How far what comes out is moved tells how large the terms are that it is a difference of: Monte Carlo arithmetic
-    (Parker, Pierce and Eggert, Computing in Science & Engineering 2 (4), 2000).
+    (Parker, Pierce and Eggert, Computing in Science & Engineering 2 (4), 2000). Ops that do several things at once are
+    taken apart as far as torch can.
     """
 
     DELTA = 2.0**-20
@@ -123,9 +136,16 @@ class Shaken(Float64):
         self.seed = seed
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = super().__torch_dispatch__(func, types, args, kwargs)
         aliased = any(r.alias_info is not None for r in func._schema.returns)  # a view, or written in place
-        if aliased or func.overloadpacket.__name__ in EXACT or not tensors_in(list(args)):
+        plain = aliased or func.overloadpacket.__name__ in EXACT or not tensors_in(list(args))
+        parts = None if plain or _draws(func, args, kwargs or {}) else _decompositions().get(func)
+        if parts is not None:
+            with self:
+                out = parts(*args, **(kwargs or {}))
+            if out is not NotImplemented:
+                return out
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if plain:
             return out
         shaken = [self._shaken(x) for x in _listed(out)]
         return tuple(shaken) if isinstance(out, tuple) else shaken if isinstance(out, list) else shaken[0]
@@ -177,6 +197,14 @@ def available_bytes(device: torch.device) -> int:
     except (OSError, StopIteration):
         return 1 << 62
     return int(found.split()[1]) << 10
+
+
+@functools.cache
+def _decompositions() -> Mapping:
+    from torch._decomp import get_decompositions
+
+    ops = [getattr(torch.ops.aten, name) for name in FUSED if hasattr(torch.ops.aten, name)]
+    return get_decompositions(ops)
 
 
 def _draws(func: torch._ops.OpOverload, args: tuple, kwargs: dict) -> bool:

@@ -20,7 +20,9 @@ FLOORS = {torch.float64: 32.0, torch.float32: 32.0, torch.float16: 1.0, torch.bf
 # known of them. FlashAttention's backward in each dtype stays below.
 TERMS = 4.0
 SHARE_OF_THE_WHOLE = 0.5
-VANISHES = 1e-13  # of the whole: such a row is zero but for the rounding of float64
+CANCELS = 4.0  # times the whole: terms this large are that of a gradient which is a small difference everywhere
+FLIPS = 1e5  # times the whole: so large they seem where shaking has only made a comparison come out otherwise
+VANISHES = 1e-12  # of the whole, or of the terms: zero but for the rounding of float64
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,14 @@ def agrees(
 
 def _of_terms(largest: Tensor, terms: Tensor | None) -> Tensor:
     """What counts as the magnitude of each row by what it is a difference of; `largest` are the rows' own."""
-    whole = SHARE_OF_THE_WHOLE * largest.max()
+    whole = largest.max()
+    most = SHARE_OF_THE_WHOLE * whole
     if terms is None:
-        return whole.expand_as(largest)
-    of = TERMS * _most(_rows(torch.where(terms.isfinite(), terms, whole)))
-    return torch.where(largest <= VANISHES * whole, whole, of.clamp(max=whole))
+        return most.expand_as(largest)
+    of = _most(_rows(torch.where(terms.isfinite(), terms, most)))
+    cancel = ((of > CANCELS * whole) & (of < FLIPS * whole)) | (whole <= VANISHES * of)
+    capped = torch.where(largest <= VANISHES * whole, most, (TERMS * of).clamp(max=most))
+    return torch.where(cancel, of, capped)
 
 
 def close(got: Tensor, reference: Tensor, true: Tensor, dtype: torch.dtype, atol: float, rtol: float) -> Verdict:
