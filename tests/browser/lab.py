@@ -191,9 +191,10 @@ class Book:
             self.finished(index)
 
     def save(self) -> None:
-        """Save, and wait until the file has it."""
-        before = self.path.stat().st_mtime_ns
-        self.page.keyboard.press("Control+s")
-        until = time.monotonic() + PATIENCE_MS / 1000
-        while self.path.stat().st_mtime_ns == before and time.monotonic() < until:
-            self.page.wait_for_timeout(50)
+        """Save, and wait until the server has said that the file is written."""
+        from playwright.sync_api import expect
+
+        with self.page.expect_response(lambda r: r.request.method == "PUT" and "/api/contents/" in r.url) as answer:
+            self.page.keyboard.press("Control+s")
+        assert answer.value.ok, answer.value.status_text
+        expect(self.page.locator(".lm-TabBar-tab.lm-mod-current.jp-mod-dirty")).to_have_count(0)
