@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import SaveError
+from ..measurement import headline
 from ..tiers import FullKernel, HostKernel, Kernel, RawCudaKernel, RawKernel
 from ..tiers.block import BlockKernel
 from ..tiers.triton import TritonKernel
@@ -172,9 +173,20 @@ def _plan(kernel: TritonKernel) -> str:
 
 
 def _figures(op: Any, parts: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """What was measured of the versions that run."""
+    """What was measured of the versions that run: by the last bench, or else roughly when they were installed."""
     rows = []
     for v in parts:
-        if v.rough_us:
-            rows.append((f"{op.name} {v.slot} {v.device}, {v.rough_case}", f"{v.rough_us:.4g} us (rough)"))
+        found = headline(getattr(op, "last_bench", None), v.slot, v.device)
+        where = f"{op.name} {v.slot} {v.device}"
+        if found is not None:
+            time_us, share, ceiling, case = found
+            rows.append((f"{where}, {case}", _time(time_us) + (f", {share:.0%} of the {ceiling}" if share else "")))
+        elif v.rough_us:
+            rows.append((f"{where}, {v.rough_case}", f"{_time(v.rough_us)} (rough)"))
     return tuple(rows)
+
+
+def _time(us: float) -> str:
+    """`41.2 us`, `3.79 ms`."""
+    value, unit = (us, "us") if us < 1e3 else (us / 1e3, "ms") if us < 1e6 else (us / 1e6, "s")
+    return f"{value:.3g} {unit}"
