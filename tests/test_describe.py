@@ -146,9 +146,12 @@ def test_a_bench_is_in_the_head_and_in_the_ledger():
     one, two = card.history
     assert (two.time_us, two.case, two.rough, two.verdict, two.ratio, two.against) == (41.2, "llama bf16", False, "FASTER", 1.14, 1)
     assert (one.time_us, one.rough, one.verdict) == (46.9, False, "")
+    benched(scale, "v2", row("v2", 40.0, own=True), row("reference", 204.0, ratio=5.1, verdict="FASTER"))
+    card = describe.card(scale)
+    assert (card.history[1].time_us, card.history[1].verdict, card.history[1].ratio) == (40.0, "FASTER", 1.14)
     sweep = row("v2", 900.0, "cols=4096", own=True, values=(("cols", 4096),))
     scale.last_bench = dataclasses.replace(scale.last_bench, rows=(sweep,), sweep=("cols",))
-    assert describe.card(scale).slots[0].time_us == 41.2, "a case says more than a point of a sweep"
+    assert describe.card(scale).slots[0].time_us == 40.0, "a case says more than a point of a sweep"
     wb.cpp(scale, SCALE.replace("// Times k", "// And again"))
     card = describe.card(scale)
     assert card.slots[0].rough, "the bench was of another version"

@@ -70,8 +70,8 @@ def notice(op) -> None:
     former, newest = op.seen.get("Code", (0,)), op.versions[-1]
     op.seen = now
     if "Bench" in changed and op.last_bench is not None:
-        found = timed(op.last_bench, op.name)
-        op.timed.update({k: t for k, t in found.items() if not op.last_bench.sweep or k not in op.timed})
+        for key, new in timed(op.last_bench, op.name).items():
+            op.timed[key] = _known_better(op.timed.get(key), new, swept=bool(op.last_bench.sweep))
     told = [tab for tab in changed if now[tab] is not None]
     if "Check" in told and not op.last_check.ok:
         op.opened = "Check"
@@ -104,6 +104,13 @@ def timed(bench: Bench, name: str) -> dict[Key, Timed]:
             r, key = versions[former], (slot, bench.device, mine)
             found[key] = replace(found[key], verdict=r.verdict, ratio=r.ratio, against=former)
     return found
+
+
+def _known_better(old: Timed | None, new: Timed, *, swept: bool) -> Timed:
+    """A case says more than a point of a sweep; a verdict stays where the next bench compared with nothing former."""
+    if old is None or swept:
+        return old or new
+    return new if new.verdict else replace(new, verdict=old.verdict, ratio=old.ratio, against=old.against)
 
 
 def _number(row: BenchRow, name: str) -> int | None:
