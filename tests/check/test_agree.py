@@ -7,6 +7,7 @@ import torch
 
 from workbench import schema
 from workbench.case import case, make
+from workbench.check import agree
 from workbench.check.agree import expected, expected_of_version, is_random, judge, leaves
 from workbench.errors import SchemaError, WorkbenchError
 
@@ -295,3 +296,16 @@ def test_autocast_is_off():
     with torch.autocast("cpu", dtype=BF16):
         wanted = expected(lambda x: x @ x, ONE, one(8, 8))
     assert wanted.outputs[0].value.dtype is F32
+
+
+@pytest.mark.parametrize(("shape", "piece"), [((40, 50), 100), ((40, 50), 49), ((7, 3, 16), 100), ((1, 400), 100), ((400, 2), 100)])
+@pytest.mark.parametrize("wrong", [None, (-1, -1), (3, 0)])
+def test_a_large_output_is_judged_in_pieces_as_it_is_as_a_whole(monkeypatch, shape, piece, wrong):
+    wanted = expected(torch.sin, ONE, one(*shape))
+    got = torch.sin(wanted.inputs()["x"]) * (1 + 2e-7)
+    if wrong:
+        got.view(shape[0], -1)[min(wrong[0], shape[0] - 1), wrong[1]] += 0.5
+    whole = judge({"out": got}, wanted)
+    monkeypatch.setattr(agree, "PIECE", piece)
+    assert judge({"out": got}, wanted) == whole
+    assert whole.status == ("mismatch" if wrong else "agree")
