@@ -25,7 +25,7 @@ from .expect import (
 )
 from .picture import mismatch
 
-PIECE = 1 << 15  # elements judged at a time: they stay in the caches, and torch starts no threads for so few
+PIECE = 1 << 14  # elements judged at a time: they stay in the caches, and torch starts no threads for so few
 
 
 def judge(got: Mapping[str, Tensor], wanted: Expected, *, unwritten: Mapping[str, int] | None = None) -> Outcome:
