@@ -82,6 +82,57 @@ template <typename T> void backward(const T* grad_out, const T* out, const doubl
 """
 
 
+SAXPY = """template <typename T> __global__ void saxpy_kernel(const T* x, const T* y, T* out, float a, int64_t n) {
+  int64_t i = blockIdx.x * 256ll + threadIdx.x;
+  if (i < n) out[i] = T(a * float(x[i]) + float(y[i]));
+}
+Tensor saxpy(const Tensor& x, const Tensor& y, float a) {
+  STD_TORCH_CHECK(x.numel() == y.numel(), "sizes differ: ", x.numel(), " and ", y.numel());
+  Tensor out = torch::stable::empty_like(x);
+  const int64_t n = x.numel();
+  if (n) saxpy_kernel<<<(n + 255) / 256, 256, 0, wb::current_stream()>>>(x.const_data_ptr<float>(), y.const_data_ptr<float>(), out.mutable_data_ptr<float>(), a, n);
+  return out;
+}
+"""
+# A kernel with the name of a function of CUDA's, more shared memory than a block has without asking, a tuned block.
+SHIFTED = """//! n = x.numel()
+//! out = empty_like(x)
+//! tune BLOCK = 256, 128
+//! grid = max(1, cdiv(n, BLOCK))
+//! block = BLOCK
+//! shared = 60000
+__global__ void exp(const float* x, float* out, float k, long long n) {
+  extern __shared__ float kept[];
+  long long i = blockIdx.x * (long long)BLOCK + threadIdx.x;
+  if (i < n) kept[threadIdx.x] = x[i] + k, out[i] = kept[threadIdx.x];
+}
+"""
+
+
+def saxpy_reference(x: Tensor, y: Tensor, a: float = 2.0) -> Tensor:
+    return a * x + y
+
+
+def saxpy(namespace: str) -> wb.Op:
+    """A function on Tensor that launches its kernel."""
+    op = wb.op(f"{namespace}::saxpy")(saxpy_reference)
+    op.cases(saxpy_cases)
+    wb.cuda(op, SAXPY)
+    return op
+
+
+def saxpy_cases(t):
+    yield t(4, 128), t(4, 128)
+    yield wb.case("odd", t(5, 123), t(5, 123), 0.5)
+
+
+def shifted(namespace: str) -> wb.Op:
+    op = wb.op(f"{namespace}::shifted")(shift_reference)
+    op.cases(scale_cases)
+    wb.cuda(op, SHIFTED)
+    return op
+
+
 def define(namespace: str, name: str, reference: Callable, cases: Callable = scale_cases, **options) -> wb.Op:
     """An op of that reference with these cases; no kernel yet."""
     function = reference

@@ -126,20 +126,36 @@ def test_a_wheel_of_another_torch_is_refused_before_any_loader_error(place):
     assert done.stderr.strip().splitlines()[-1] == "ImportError: normed_ops needs torch 2.11 or later, this is 2.10.0: pip install 'torch>=2.11'"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_op_of_kernels_saves_builds_and_passes(name, tmp_path):
-    loaded = wb.load(KERNELS / name)
+def test_every_op_of_kernels_saves_builds_and_passes(tmp_path):
+    """All that stand on the stable ABI as one package: C++, CUDA and Triton, several ops and devices."""
+    loaded = [op for name in NAMES for op in wb.load(KERNELS / name) if not op.registration.foreign]
     try:
-        wb.save(loaded, tmp_path / f"{name.strip('_')}_ops")
-        project = tmp_path / f"{name.strip('_')}_ops"
-        built = wheel.build(project, tmp_path / "dist")
+        assert len(loaded) >= 10
+        wb.save(loaded, tmp_path / "every_ops")
+        built = wheel.build(tmp_path / "every_ops", tmp_path / "dist")
         found = wheel.check(built.path)
         assert found.ok, str(found)
-        triton = any(p.name.endswith("_triton.py") for p in project.rglob("*.py"))
-        own_tests(installed(built, tmp_path / "env"), project, **({"TRITON_INTERPRET": "1"} if triton else {}))
+        said = own_tests(installed(built, tmp_path / "env"), tmp_path / "every_ops", TRITON_INTERPRET="1")
+        assert int(re.search(r"(\d+) passed", said)[1]) > 150
     finally:
         for op in loaded:
             live.gone(op.qualname)
+
+
+def test_a_library_that_defines_its_op_is_saved_as_it_is_and_pinned(tmp_path):
+    """Code on at::Tensor, with a gradient of its own in C++."""
+    [op] = wb.load(KERNELS / "muladd")
+    wb.save(op, tmp_path / "muladd_ops")
+    version = torch.__version__.split("+")[0]
+    assert f'dependencies = ["torch=={version}"]' in (tmp_path / "muladd_ops" / "pyproject.toml").read_text()
+    built = wheel.build(tmp_path / "muladd_ops", tmp_path / "dist")
+    found = wheel.check(built.path, fresh=False)
+    assert found.ok, str(found)
+    python = installed(built, tmp_path / "env")
+    own_tests(python, tmp_path / "muladd_ops")
+    program = "import torch\ntorch.__version__ = '2.99.0'\nimport muladd_ops"
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
+    assert f"muladd_ops was built for torch {torch.__version__} and fits no other, this is 2.99.0" in done.stderr
 
 
 # What kernel-builder makes beside a project: the macros of its registration, and the module that names the namespace.
@@ -181,20 +197,29 @@ def test_the_layout_of_kernel_builder(tmp_path, namespace):
         env={**os.environ, "PYTHONPATH": f"{root / 'torch-ext'}:{root / 'tests'}"})  # fmt: skip
 
 
-def test_code_on_at_tensor_is_pinned(tmp_path, namespace):
+def test_code_on_at_tensor_is_not_for_the_kernels_layout(tmp_path, namespace):
     op = ops.define(namespace, "scale", ops.scale_reference)
     wb.cpp(op, "#include <torch/extension.h>\nat::Tensor scale(const at::Tensor& x, double k) { return x * k; }\n")
-    wb.save(op, tmp_path / "pinned_ops")
-    version = torch.__version__.split("+")[0]
-    assert f'dependencies = ["torch=={version}"]' in (tmp_path / "pinned_ops" / "pyproject.toml").read_text()
     with pytest.raises(wb.SaveError, match="is code on at::Tensor, which would have to be built for every torch there is"):
         wb.save(op, tmp_path / "k", layout="kernels")
-    built = wheel.build(tmp_path / "pinned_ops", tmp_path / "dist")
+    wb.save(op, tmp_path / "pinned_ops")
+    text = (tmp_path / "pinned_ops" / "csrc" / "scale_forward_cpu.cpp").read_text()
+    assert "#include <torch/extension.h>" in text and "c10::DispatchKey::CPU" in text and "wb_" not in text
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed here")
+def test_cuda_code_is_compiled_without_a_gpu(tmp_path, namespace, monkeypatch):
+    """Kernels with `<<<>>>` and functions that launch them; imported where torch has no CUDA, the reference runs."""
+    monkeypatch.setenv("GPU_OPS_CUDA", "1")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    wb.save([ops.saxpy(namespace), ops.shifted(namespace)], tmp_path / "gpu_ops")
+    built = wheel.build(tmp_path / "gpu_ops", tmp_path / "dist")
+    assert "-gencode=arch=compute_90,code=sm_90" in built.log and "warning #" not in built.log
+    found = wheel.check(built.path)
+    assert found.ok, str(found)
     python = installed(built, tmp_path / "env")
-    own_tests(python, tmp_path / "pinned_ops")
-    program = "import torch\ntorch.__version__ = '2.99.0'\nimport pinned_ops"
-    done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
-    assert f"pinned_ops was built for torch {torch.__version__} and fits no other, this is 2.99.0" in done.stderr
+    own_tests(python, tmp_path / "gpu_ops")
+    assert list((tmp_path / "env").rglob("libgpu_ops_cuda.so"))
 
 
 def test_an_isolated_build_fetches_what_it_needs(tmp_path, namespace):

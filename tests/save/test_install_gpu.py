@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.save import ops
 from tests.save.test_install import installed, own_tests
 from workbench.save import wheel
 
@@ -58,6 +59,13 @@ def test_a_cuda_package_is_built_and_passes_its_tests(name, files, namespace, tm
         "print(any('_text::' in e.key for e in p.key_averages()))"
     )
     assert subprocess.run([python, "-c", program], capture_output=True, text=True, check=False).stdout.strip() == "True"
+
+
+@needs_nvcc
+def test_functions_that_launch_and_much_shared_memory(namespace, tmp_path):
+    wb.save([ops.saxpy(namespace), ops.shifted(namespace)], tmp_path / "gpu_ops")
+    built = wheel.build(tmp_path / "gpu_ops", tmp_path / "dist")
+    own_tests(installed(built, tmp_path / "env"), tmp_path / "gpu_ops")
 
 
 def test_a_triton_package_passes_its_tests(namespace, tmp_path):

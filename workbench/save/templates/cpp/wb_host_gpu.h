@@ -11,6 +11,8 @@
 #include <cfloat>
 #include <climits>
 
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
+
 using bfloat16 = __nv_bfloat16;
 
 namespace wb {
