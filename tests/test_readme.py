@@ -22,11 +22,13 @@ def ran(tmp_path_factory):
     live.gone("lab::rmsnorm")
     scope = {"__name__": "__main__"}
     outputs = []
-    for number, text in enumerate(cells, 1):
-        outputs.append([])
-        notebook_steps.cell(text, outputs[-1], scope, f"cell [{number}]")
-        assert not any(o["output_type"] == "error" for o in outputs[-1]), outputs[-1]
-    yield cells, outputs, scope
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("readme"))  # a package is saved there
+        for number, text in enumerate(cells, 1):
+            outputs.append([])
+            notebook_steps.cell(text, outputs[-1], scope, f"cell [{number}]")
+            assert not any(o["output_type"] == "error" for o in outputs[-1]), outputs[-1]
+        yield cells, outputs, scope
     live.gone("lab::rmsnorm")
 
 
@@ -74,3 +76,8 @@ def test_a_verdict_on_the_odd_case(ran):
     shown = said(ran, "import torch.nn.functional as F")
     assert re.search(r"lab::rmsnorm bench \| v1 on .*\d+ s", shown)
     assert re.search(r"F\.rms_norm +[\d.]+ us +[\d.]+ .*(FASTER|SLOWER|SAME|UNCLEAR)|F\.rms_norm +differs", shown), shown
+
+
+def test_a_package_is_saved(ran):
+    assert '\nwb.save([rmsnorm], "rmsnorm_ops")\n' in README
+    assert {"pyproject.toml", "README.md", "csrc", "tests"} <= {p.name for p in Path("rmsnorm_ops").iterdir()}

@@ -25,6 +25,13 @@ TITLES = {
     "gpu_latency": "On a GPU, from running a cell to its new version, installed and checked",
     "gpu_speed": "On a GPU: one call on 1,024 floats, and rmsnorm forward on 8192 x 8192 bfloat16",
     "inspect_latency": "`op.inspect()` of a text never compiled before, without a GPU",
+    "trust_speed": "Checks, mutants and ways to die",
+    "bench_trust": "Can a verdict be believed?",
+    "bench_trust_gpu": "Can a verdict be believed, on a GPU?",
+    "tune_speed": "Tuning",
+    "tune_speed_gpu": "Tuning on a GPU",
+    "card_speed": "The card of an op",
+    "save_speed": "A package of rmsnorm, from `wb.save` to its own tests",
 }
 # What the README shows: (result, figure), told in these words.
 FRONT = {
@@ -35,6 +42,9 @@ FRONT = {
     ("edit_latency", "import workbench beyond torch"): "`import workbench`, beyond torch",
     ("extension_latency", "full-tier edit, ATen headers"): "edit of a cell on `torch::Tensor`",
     ("call_overhead", "ours, op(...), no gradient"): "a call, in C++, against `torch.mul`",
+    ("tune_speed", "C++ matmul, 1024 float32: share of torch.mm"): "matmul in C++, tuned, of `torch.mm`, 1024 float32",
+    ("bench_trust", "cpu: 10 % more work found of 20"): "10 % more work found by `bench`, times of 20, CPU",
+    ("save_speed", "wheel built"): "wheel of a saved op built",
     ("gpu_latency", "raw CUDA edit, three cases"): "CUDA edit, run to installed and checked, H200",
     ("gpu_latency", "raw CUDA edit is faster"): "... against `load_inline`",
     ("gpu_latency", "times Triton's own compile"): "Triton edit, against its own compile, H200",
