@@ -20,7 +20,8 @@ _MODULE = re.compile(r'^WB_FULL_MODULE\("(\w+)", (\w+), (.*)\)$', re.MULTILINE)
 _NAMED = re.compile(r'm\.impl\("(\w+)"')
 _LINE = re.compile(r"^#line .*\n", re.MULTILINE)
 _INCLUDES = re.compile(r"^[ \t]*#[ \t]*include[^\n]*$", re.MULTILINE)
-HEADER = "#include <torch/extension.h>"  # all that code on at::Tensor may count on
+HEADER = "#include <torch/extension.h>"  # all that code on at::Tensor may count on, but for Python
+WITHOUT_PYTHON = "without_python/torch/extension.h"
 NVCC = ("--expt-relaxed-constexpr", "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__",
         "-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__")  # fmt: skip
 
@@ -60,10 +61,10 @@ def native(kernel: Any, number: int = 0) -> Native:
         "",
     ])  # fmt: skip
     names = tuple((name, "") for name in _NAMED.findall(found[3]))
-    unit = Unit(f"csrc/{stem}.{suffix}", (*(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
+    unit = Unit(f"csrc/{stem}.{suffix}", (*_pybind(kernel.source), *(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
     return Native(
         slot, device, kernel.source.language, "full", {**kept.files, f"csrc/{stem}.{suffix}": own(body)}, (unit,), names,
-        kept.origins, ("wb_full_call.h",), tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True,
+        kept.origins, ("wb_full_call.h", WITHOUT_PYTHON), tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True,
         number=number,
     )  # fmt: skip
 
@@ -91,11 +92,15 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
     files[around] = (
         f'// kernels/{name} as it is: its blocks define and register its ops.\n{HEADER}\n#include "kernels/{name}"\n'
     )
-    unit = Unit(around, (*(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
+    unit = Unit(around, (*_pybind(source), *(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
     return Native(
-        "forward", device, source.language, "block", files, (unit,), (), origins, (),
+        "forward", device, source.language, "block", files, (unit,), (), origins, (WITHOUT_PYTHON,),
         tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True, number=number,
     )  # fmt: skip
+
+
+def _pybind(source: Source) -> tuple[str, ...]:
+    return ("-DHOST_CODE_PYBIND",) if "PYBIND11_MODULE" in code(source.text) else ()
 
 
 def _without_python(source: Source, qualname: str) -> None:
