@@ -68,7 +68,8 @@ def test_it_passes_its_check(kernels, name):
 def test_a_full_check_says_nothing_against_it(name):
     for op in wb.load(FOLDER / name):
         report = op.check(level="full")
-        live.gone(op.qualname)
+        if name != "muladd":  # which its cell defines
+            live.gone(op.qualname)
         assert report.ok, "\n".join(f"{r.check} | {r.case} | {r.detail}" for r in report.rows if r.status == "fail")
 
 

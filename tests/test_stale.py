@@ -104,6 +104,78 @@ def test_another_backward(callers, namespace):
     everyone(callers, 5.0, 5.0)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_result_of_before_takes_another_backward(namespace, compiled):
+    """What is found wrong in a formula is put right for all that still asks for it."""
+    op = define(f"{namespace}::f", 2.0)
+    call = torch.compile(lambda x: op(x) * 1, backend="aot_eager") if compiled else op
+    x = torch.ones(3, requires_grad=True)
+    op.backward(lambda grad_out: grad_out * 7)
+    y = call(x)
+    op.backward(lambda grad_out: grad_out * 8)
+    assert torch.autograd.grad(y.sum(), x)[0].tolist() == [8, 8, 8]
+
+
+def test_a_result_of_before_takes_no_gradient_of_another_function(namespace):
+    op = define(f"{namespace}::f", 2.0)
+    x = torch.ones(3, requires_grad=True)
+    y, z = op(x), op(x)
+    define(f"{namespace}::f", 2.0)
+    assert torch.autograd.grad(y.sum(), x)[0].tolist() == [2, 2, 2], "the same cell again is no other function"
+    define(f"{namespace}::f", 3.0)
+    with pytest.raises(wb.SchemaError, match=r"::f: this result was made before its cell was run with another text.*Call it again"):
+        torch.autograd.grad(z.sum(), x)
+    assert gradient(op, x.detach()) == 3
+
+    @wb.op(f"{namespace}::f")
+    def f(x: Tensor, n: int = 3) -> Tensor:
+        return x * n
+
+    z = f(x)
+
+    @wb.op(f"{namespace}::f")
+    def f(x: Tensor, n: float = 3) -> Tensor:
+        return x * n
+
+    with pytest.raises(wb.SchemaError, match="before its schema changed"):
+        torch.autograd.grad(z.sum(), x)
+
+
+SAVING = """\
+//! n = x.numel()
+//! out = empty_like(x)
+//! kept = empty_like(x)
+void f(const float* x, float* out, float* kept, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) { out[i] = x[i] * x[i]; kept[i] = 2 * x[i]; }
+}
+"""
+TAKING = """\
+//! n = kept.numel()
+//! grad_x = empty_like(kept)
+void backward(const float* grad_out, const float* kept, float* grad_x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) grad_x[i] = grad_out[i] * kept[i];
+}
+"""
+
+
+def test_what_one_forward_saved_is_not_handed_to_the_backward_of_another(namespace):
+    @wb.op(f"{namespace}::f", saves="kept")
+    def f(x: Tensor) -> Tensor:
+        return x * x
+
+    f.cases(lambda t: [t(4)])
+    wb.cpp(f, SAVING)
+    wb.cpp(f"{namespace}::f.backward", TAKING)
+    x = torch.ones(3, requires_grad=True)
+    y = f(x)
+    assert torch.autograd.grad(y.sum(), x, retain_graph=True)[0].tolist() == [2, 2, 2]
+    wb.cpp(f, SAVING.replace("2 * x[i]", "x[i]"), force=True)
+    wb.cpp(f"{namespace}::f.backward", TAKING.replace("kept[i];", "kept[i] * 2;"), force=True)
+    with pytest.raises(wb.SchemaError, match="before another forward was installed, which saves kept in its own way"):
+        torch.autograd.grad(y.sum(), x)  # would be 4
+    assert gradient(f, x.detach()) == 2
+
+
 def test_another_kernel(callers):
     op = callers["handle"]
 

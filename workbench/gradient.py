@@ -19,6 +19,7 @@ from .holes import hollow, opened, refill
 from .pullback import cut, differentiable_type, gradient_flags, is_absent, pulled_back, refuse_random
 from .reference import Definition, flat
 from .schema import Schema
+from .traces import made_by, refuse_another
 
 
 class _Forward(_SingleLevelFunction):
@@ -52,6 +53,7 @@ class _Forward(_SingleLevelFunction):
         outputs = [o for o in outputs if isinstance(o, (torch.Tensor, list, tuple))]
         ctx.op, ctx.values, ctx.outputs, ctx.results = op, hollow(values), hollow(outputs), hollow(mutated + outputs)
         ctx.set_materialize_grads(False)
+        ctx.made = made_by(op, tensors[0].device.type)
         gave = flat(outputs)
         found = flat(mutated) + gave
         flags = gradient_flags(definition, values, len(found))
@@ -67,6 +69,7 @@ class _Forward(_SingleLevelFunction):
         if all(g is None for g in grads):  # nothing flows back, and a kernel would get nothing but null
             return (None,) * len(ctx.needs_input_grad)
         op, schema, tensors = ctx.op, ctx.op.definition.schema, ctx.saved_tensors
+        refuse_another(op, ctx.made, tensors[0].device.type)
         given, gave = ctx.spans
         values = refill(ctx.values, tensors[:given])
         outputs = refill(ctx.outputs, tensors[given : given + gave])

@@ -12,9 +12,11 @@ import sys
 import types
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from .errors import SchemaError
 from .reference import Definition
 
 DEEP = 4  # helper functions of helper functions that are followed
@@ -65,6 +67,33 @@ def forget_all() -> None:
         code = held()
         if code is not None:
             reset_code(code)
+
+
+def made_by(op: Any, device: str) -> tuple:
+    """What a result came from, as far as its gradient must go with it: schema, reference, what saved for backward."""
+    definition: Definition = op.definition
+    saver = op.slots.get(("forward", device)) if definition.schema.saves else None
+    return definition.schema, definition.reference, saver
+
+
+def refuse_another(op: Any, made: tuple, device: str) -> None:
+    """SchemaError where the op is another function now than when it made a result, so that gradients would be of that.
+
+    Another backward alone is no other function: it is taken at once, as by every caller.
+    """
+    (schema, reference, saver), (schema_now, reference_now, saver_now) = made, made_by(op, device)
+    if str(schema) != str(schema_now) or schema.saves != schema_now.saves:
+        what = "its schema changed"
+    elif reference is not reference_now and _function_digest(reference) != _function_digest(reference_now):
+        what = "its cell was run with another text"
+    elif saver is not saver_now:
+        what = f"another forward was installed, which saves {', '.join(schema.saves)} in its own way"
+    else:
+        return
+    raise SchemaError(
+        f"{schema.qualname}: this result was made before {what}, and a gradient would be that of another function. "
+        "Call it again"
+    )
 
 
 def _digest(definition: Definition) -> str:

@@ -66,11 +66,7 @@ def expected_gradients(
     outputs = tuple(Output(n, v, true[n]) for n, v in values.items())
     seconds = time.perf_counter() - start
     skipped = "" if cotangents and outputs else "no output takes a gradient here"
-
-    @functools.cache
-    def terms() -> dict[str, Tensor]:
-        return _terms(run, schema, case, cotangents, true, device, limit_s)
-
+    terms = functools.cache(lambda: _terms(run, schema, case, cotangents, true, device, limit_s))
     return Expected(
         case, schema, outputs, device=device, seconds=seconds, cotangents=cotangents, skipped=skipped, terms=terms
     )
