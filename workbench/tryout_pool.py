@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from .trial import Worker
@@ -17,6 +18,7 @@ class Runs(Protocol):
     """A worker for any device."""
 
     def run(self, job: Job, limit_s: float) -> Answer: ...
+    def abandon(self) -> None: ...
 
 
 class Pool:
@@ -29,22 +31,47 @@ class Pool:
         for worker in self._own:
             self._free.put(worker)
         self._threads = ThreadPoolExecutor(1 + more, thread_name_prefix="workbench-tryout")
+        self._busy: dict[int, Runs] = {}  # by the number of the thread
+        self._closed = False
 
     def submit(self, call: Callable[[Runs], list]) -> Future:
         def run() -> list:
             taken = self._free.get()
             try:
-                return call(taken or self._first())
+                return call(_Open(self, taken or self._first()))
             finally:
                 self._free.put(taken)
 
         return self._threads.submit(run)
 
     def close(self) -> None:
-        """Let go of it; what still runs is ended with its process."""
+        """Let go of it; what still runs is ended, so that whoever comes next need not wait for it."""
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in list(self._busy.values()):
+            worker.abandon()
         for worker in self._own:
             worker.close()
+
+
+class _Open:
+    """A worker that takes no more jobs once the pool is closed."""
+
+    def __init__(self, pool: Pool, worker: Runs) -> None:
+        self._pool, self._worker = pool, worker
+
+    def run(self, job: Job, limit_s: float) -> Answer:
+        me = threading.get_ident()
+        self._pool._busy[me] = self._worker
+        try:
+            if self._pool._closed:
+                raise CancelledError
+            return self._worker.run(job, limit_s)
+        finally:
+            del self._pool._busy[me]
+
+    def abandon(self) -> None:
+        self._worker.abandon()
 
 
 class Patience:

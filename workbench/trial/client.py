@@ -24,6 +24,7 @@ from .wire import PRELOAD, MemoryFile, Order, Reply, pack, receive, send
 
 START_S = 120.0  # for importing torch from a cold disk
 LOG_BYTES = 4000
+ABANDONED = "stopped by an interrupt"
 GRACE_S = 10.0  # beyond a job's limit, before the worker itself counts as hung
 
 
@@ -41,6 +42,7 @@ class Worker:
         self._ready = False
         self._owner = os.getpid()
         self._preloads: tuple[str, ...] = ()
+        self._abandoned = False
 
     @property
     def pid(self) -> int | None:
@@ -75,6 +77,7 @@ class Worker:
         can be started, TypeError for a tensor that cannot travel.
         """
         with self._lock:
+            self._abandoned = False
             for _ in range(2):
                 order = order_of(job, guard=allocator.path() if job.allocates else "")
                 live = self._wait()
@@ -84,6 +87,8 @@ class Worker:
                     return answer(job, order, live.ask(order, limit_s), started, guarded=guarded)
                 except (EOFError, ConnectionError):  # the worker died: of this job, or before it
                     self.close()
+                    if self._abandoned:
+                        break
                 except TimeoutError:
                     self.close()
                     self.warm()
@@ -93,7 +98,15 @@ class Worker:
                     self.warm()
                     raise
             self.warm()
-            return same_for_all(job, "crash", "it killed the process that watches over it, twice")
+            said = ABANDONED if self._abandoned else "it killed the process that watches over it, twice"
+            return same_for_all(job, "crash", said)
+
+    def abandon(self) -> None:
+        """End the job that runs, for whoever waits for it in another thread; a later one finds a new process."""
+        live = self._live
+        if live is not None and self._owner == os.getpid():
+            self._abandoned = True
+            live.process.kill()
 
     def close(self) -> None:
         """End the worker and all that it started."""

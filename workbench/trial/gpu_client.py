@@ -11,7 +11,7 @@ import torch
 
 from ..errors import ToolchainError
 from .answer import answer
-from .client import order_of, same_for_all
+from .client import ABANDONED, order_of, same_for_all
 from .gpu_process import Process, Starter, spent
 from .protocol import Answer, Job
 from .wire import Order, Reply
@@ -38,6 +38,7 @@ class GpuWorker:
         self._live: Process | None = None
         self._spare: Process | None = None
         self._dying: list[Process] = []
+        self._abandoned = False
 
     @property
     def pid(self) -> int | None:
@@ -66,6 +67,7 @@ class GpuWorker:
         """
         with self._lock:
             order = order_of(job, device=self._device())
+            self._abandoned = False
             for _ in range(3):
                 process = self._wait()
                 started = time.perf_counter()
@@ -76,12 +78,21 @@ class GpuWorker:
                     raise
                 if reply is None or not (reply.frames or reply.hung):  # it died before it read the job
                     self._retire()
+                    if self._abandoned:
+                        return same_for_all(job, "crash", ABANDONED)
                     continue
                 told = answer(job, order, reply, started)
                 if spent(reply):
                     self._retire()
                 return told
             return same_for_all(job, "crash", "its process died before the first step, three times")
+
+    def abandon(self) -> None:
+        """End the job that runs, for whoever waits for it in another thread."""
+        live = self._live
+        if live is not None and self._owner == os.getpid():
+            self._abandoned = True
+            live.process.kill()
 
     def close(self) -> None:
         """End all processes."""

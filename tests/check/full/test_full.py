@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import pytest
 import torch
 from torch import Tensor
 
 import workbench as wb
 from tests.live import gone
-from workbench import tryout
+from workbench import tryout, tryout_pool
 from workbench.case import make
 from workbench.check import full, quick
 from workbench.check.expect import expected
@@ -205,6 +209,26 @@ def test_an_interrupt_keeps_the_rows_so_far(scale):
     assert [r.check for r in report.rows[-2:]] == ["metadata", "stopped"] and row(report, "layouts").status == "pass"
     assert row(report, "stopped").status == "skip" and "stopped by an interrupt" in row(report, "stopped").detail
     assert torch.equal(scale(torch.ones(3)), torch.full((3,), 2.0))
+
+
+@pytest.mark.timeout(120)  # the endless loop has 300 s
+def test_an_interrupt_ends_what_runs_and_tells_of_what_ran(scale, monkeypatch):
+    """A kernel that would go on for minutes is in no one's way afterwards."""
+    monkeypatch.setattr(tryout_pool, "LIMIT_S", 300.0)
+    monkeypatch.setattr(full.run, "CHUNK", 8)
+    wb.cpp(scale, SCALE.replace("  for", "  volatile bool on = n > 2000;\n  while (on) {}\n  for"))
+    interrupted = []
+
+    def tell(progress):
+        if progress.at.endswith("waiting") and not interrupted:
+            interrupted.append(threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)))
+            interrupted[0].start()
+
+    report = check(scale, "sizes", tell=tell)
+    assert interrupted and report.rows[-1].check == "stopped"
+    assert row(report, "sizes", "one").status == "pass", str(report)
+    wb.cpp(scale, SCALE)
+    assert check(scale, "layouts").ok
 
 
 def test_progress_counts_up_to_its_end(scale):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,34 +18,16 @@ from ..sample import Checkable, Sample, call, guarded, size
 from . import here, rows, special, sweep
 from .bounds import bounds
 from .classes import Place, Sizes, leaves_of, refined, sizes_of
-from .finding import Pending, Progress, Tries
+from .finding import Progress, Tries
 from .here import HERE
 from .rows import Tried
 from .shrink import smallest
+from .tried import Sweep
 from .variant import Variant
 
 CHUNK = 24  # inputs of one job
 SWEEPS_S = 25.0  # after that what is left of the sizes around numbers is left out, and said to be
 CHECKS = ("sizes", "layouts", "values", "dtypes", "scalars", "determinism", "gradients", *HERE)
-
-
-@dataclass
-class Sweep:
-    """The variants of one kernel with how they went, as they come in."""
-
-    tries: Tries
-    waiting: list[tuple[list[Variant], Pending]] = field(default_factory=list)
-    tried: list[Tried] = field(default_factory=list)
-    left_out: int = 0
-
-    def collect(self, *, wait: bool) -> int:
-        """Take in what is done; how many jobs were."""
-        count = 0
-        while self.waiting and (wait or self.waiting[0][1].done()):
-            variants, pending = self.waiting.pop(0)
-            self.tried += [Tried(v, f) for v, f in zip(variants, pending.result(), strict=True)]
-            count += 1
-        return count
 
 
 class Full:
@@ -158,13 +139,7 @@ class Full:
             yield Row("sweeps", f"{slot} {tries.device}", "skip", f"not run: {tries.unrunnable}")
             return
 
-        def key(t: Tried) -> tuple[str, str]:
-            v = t.variant
-            return (v.check, v.about) if slot == "forward" else ("gradients", v.check)
-
-        order = list(dict.fromkeys(map(key, s.tried)))
-        grouped = {k: list(g) for k, g in groupby(sorted(s.tried, key=lambda t: order.index(key(t))), key)}
-        for (check, about), tried in grouped.items():
+        for (check, about), tried in s.grouped().items():
             made = rows.row(check, about, self._smallest_first(tried, tries), "", tries.device)
             if made is not None:
                 yield self._placed(made, tried, tries)
@@ -180,6 +155,17 @@ class Full:
             yield from special.huge(tries, self.op.schema, self.families)
         if slot == "backward" and self.wants("gradients"):
             yield from special.spread(tries, self.families)
+
+    def so_far(self) -> Iterator[Row]:
+        """What the answers that have come in say, of sweeps that no row tells of; nothing is waited for."""
+        told = {(r.check, r.case) for r in self.rows}
+        for s in self.sweeps:
+            s.collect(wait=False)
+            s.tried = [rows.settled(t, self.op.schema, self.declared, s.tries.tries_new_dtypes) for t in s.tried]
+            for (check, about), tried in s.grouped().items():
+                made = rows.row(check, about, tried, "", s.tries.device)
+                if made is not None and (made.check, made.case) not in told:
+                    yield made
 
     def _smallest_first(self, tried: list[Tried], tries: Tries) -> list[Tried]:
         at = next((i for i, t in enumerate(tried) if t.finding.wrong), None)
@@ -255,6 +241,7 @@ def check(
             warnings.simplefilter("ignore")  # of references and of torch, about inputs that nobody would write
             _run(full, quick)
     except KeyboardInterrupt:
+        full.rows += full.so_far()
         stopped = f"stopped by an interrupt after {time.perf_counter() - started:.0f} s: what is not above was not run"
         full.rows.append(Row("stopped", "", "skip", stopped))
     finally:
