@@ -212,3 +212,9 @@ def test_the_wheel_zooms_around_the_pointer(page):
     place = shown.evaluate("(() => { const s = document.querySelector('.scroll'); return (s.scrollLeft + s.clientWidth / 2) / s.scrollWidth })()")
     assert place == pytest.approx(0.5, abs=0.03)
     assert shown.locator(".zoom .z4, .zoom .z16").evaluate_all("buttons => buttons.some(b => b.checked)")
+
+
+def test_what_stays_in_cache_has_no_share_of_memory():
+    found = profiled.gpu()
+    quick = dataclasses.replace(found, copy_gb_per_s=found.phases[0].gb_per_s / 2)
+    assert profile_words.reached(quick)[0] == "forward: 3,258 GB/s, in cache"

@@ -55,7 +55,8 @@ def reached(report: Profile, micro: str = "us") -> list[str]:
     for p in report.phases:
         parts = []
         if p.moved_bytes and p.kernel_us:
-            of = f", {words.percent(p.gb_per_s / report.copy_gb_per_s)} of copy" if report.copy_gb_per_s else ""
+            share = p.gb_per_s / report.copy_gb_per_s if report.copy_gb_per_s else 0.0
+            of = ", in cache" if share > words.CACHED else f", {words.percent(share)} of copy" if share else ""
             parts.append(f"{words.number(p.gb_per_s)} GB/s{of}")
         if p.flops and p.kernel_us:
             parts.append(f"{words.number(p.tflop_per_s)} TFLOP/s")
