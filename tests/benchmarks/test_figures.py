@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks import call_overhead, edit_latency
+from benchmarks import call_overhead, edit_latency, trust_speed
 
 EDITS = {
     "first cell in an empty cache": [2.0],
@@ -67,3 +67,21 @@ def test_a_host_op_stands_beside_the_same_function_behind_plain_libraries():
     assert (beside.value, beside.wanted) == (pytest.approx(1.05), None)
     plain = rows["ours, host tier, op(...), against the C++ op (TORCH_LIBRARY)"]
     assert (plain.value, plain.wanted, plain.holds) == (pytest.approx(1.575), 1.1, False)
+
+
+TRUST = {
+    "checks": {"quick": [2.0, 0.08, 0.09, 0.2], "full": [21.0, 15.0, 19.0]},
+    "mutants": {"whole": True, "mutants": 96, "missed": [], "ops": 21, "alarms": ["norm: a gradient"], "seconds": 400.0},
+    "deaths": {"ways": 72, "attempts": 1440, "wrong": ["exit: it died"], "seconds": 300.0},
+    "load": 1.5,
+}
+
+
+def test_what_trust_costs_is_measured_after_the_first_and_what_it_misses_is_named():
+    rows = {f.what: f for f in trust_speed.figures(TRUST)}
+    assert rows["quick check after an edit"].value == 0.09
+    assert rows["quick check after an edit"].note == "0.080 to 0.200 over 3, load 1.5"
+    assert rows["full check of rmsnorm"].value == 19.0
+    assert {what for what, f in rows.items() if not f.holds} == {"false alarms", "deaths, hangs, wrong verdicts"}
+    assert rows["false alarms"].note == "on 21 correct ops; norm: a gradient"
+    assert rows["attempts to die"].value == 1440
