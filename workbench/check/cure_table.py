@@ -24,10 +24,7 @@ WRITES = "The op changes an argument that its schema does not name: add it to mu
 ALIASES = "The op returns one of its inputs, or a view of it: return a clone."
 DYNAMIC = "The shape depends on values: give @op.fake, with torch.library.get_ctx().new_dynamic_size() as that size."
 GENERATOR = "Drawing numbers from a generator has no symbolic form in torch: give @op.fake."
-VALUES = (
-    "The fake looks at values, as the reference does where no other is given: give @op.fake one that looks at sizes only; "
-    "a size that depends on values is torch.library.get_ctx().new_dynamic_size() there."
-)
+VALUES = "The fake, or the reference as one, looks at values: give @op.fake; such a size is torch.library.get_ctx().new_dynamic_size()."
 SYMBOLIC = "A fake must work with symbolic sizes: no int() and no `if` on a size."
 OTHER_FORMULA = "The backward is not the forward's derivative: look at its formula."
 NOT_SAVED = "The backward takes what no forward saved: put a forward cell that makes it beside, or compute it again."
