@@ -142,15 +142,6 @@ class Bench(Report):
             row.update({n: v for n, v in r.values if isinstance(v, (bool, int, float, str)) and n not in asdict(r)})
         return pd.DataFrame(flat)
 
-    def best_us(self, version: str) -> float | None:
-        """The shortest time of a contestant, in microseconds; None where it was not timed.
-
-        >>> report.best_us("v7")
-        41.2
-        """
-        found = [r.time_us for r in self.rows if r.contestant == version and r.timed]
-        return min(found, default=None)
-
     def work_of(self, row: BenchRow) -> Work:
         return dict(self.work).get((row.case, row.dtype, row.slot), Work())
 

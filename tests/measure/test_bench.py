@@ -76,8 +76,6 @@ def test_times_rates_and_verdicts(versions):
     assert report.ok
     assert headline(report, "forward", "cpu") == (ours.time_us, ours.share, "copy bandwidth", "large float32")
     assert headline(report, "backward", "cpu") is headline(report, "forward", "cuda") is headline(None, "", "") is None
-    assert report.best_us("v1") == former.time_us
-    assert report.best_us("v9") is None
 
 
 def test_an_op_against_itself_is_the_same(versions):
@@ -251,7 +249,7 @@ def test_progress_is_told(versions):
 @pytest.mark.parametrize("budget", [0, -1, True, "4"])
 def test_a_budget_of_nothing_is_refused(double, budget):
     with pytest.raises(WorkbenchError, match="seconds above 0 are wanted"):
-        run(double, budget=budget)
+        run(double, against=[], budget=budget)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from workbench.measure.contestants import compiled, contestants, fitted
+from workbench.errors import WorkbenchError
+from workbench.measure.contestants import by_slot, compiled, fitted
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def scale(namespace):
 
 
 def names(op, against):
-    return [c.name for c in contestants(op, against, "forward", "cpu", lambda version: None)]
+    return [c.name for c in by_slot(op, against, ["forward"], "cpu", lambda version: None)["forward"]]
 
 
 def test_without_a_kernel_the_op_has_its_own_name(scale):
@@ -30,6 +31,38 @@ def test_without_a_kernel_the_op_has_its_own_name(scale):
 def test_an_op_without_reference_stands_alone(namespace):
     op = wb.op(f"{namespace}::bare(Tensor x) -> Tensor")
     assert names(op, None) == ["bare"]
+
+
+CELL = """//! out = empty(x.shape)
+//! n = x.numel()
+void scale(const float* x, float* out, float k, float shift, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = FORM;
+}
+"""
+BACKWARD = """//! grad_x = empty_like(x)
+//! n = x.numel()
+void backward(const float* grad_out, float* grad_x, float k, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) grad_x[i] = grad_out[i] * k;
+}
+"""
+
+
+def test_a_version_stands_in_the_slot_that_it_fills(scale):
+    scale.cases(lambda t: iter([(t(4, 8),)]))
+    wb.cpp(scale, CELL.replace("FORM", "x[i] * k + shift"))
+    wb.cpp(scale, CELL.replace("FORM", "k * x[i] + shift"))
+    wb.cpp(f"{scale.qualname}.backward", BACKWARD)
+
+    def found(against):
+        made = by_slot(scale, against, ["forward", "backward"], "cpu", lambda version: None)
+        return {slot: [c.name for c in some] for slot, some in made.items()}
+
+    assert found([1]) == found("former") == {"forward": ["v2", "v1"]}
+    assert found([1, "reference"]) == {"forward": ["v2", "v1", "reference"], "backward": ["v3", "reference"]}
+    assert found([3]) == {"backward": ["v3", "v3 (2)"]}
+    assert found([]) == {"forward": ["v2"], "backward": ["v3"]}
+    with pytest.raises(WorkbenchError, match="v1 of scale is for forward cpu, measured is backward cpu"):
+        by_slot(scale, [1], ["backward"], "cpu", lambda version: None)
 
 
 def test_callables_and_names_for_them(scale):

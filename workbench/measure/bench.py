@@ -19,7 +19,7 @@ from ..measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
 from ..version import Version
 from . import advice, bench_options, ceilings, memory, nvml, statistics
 from .clock import Clock, CpuClock, GpuClock
-from .contestants import Contestant, Lending, contestants
+from .contestants import Contestant, Lending, by_slot
 from .device import Cuda
 from .extras import HELD_NOTE, extras, held_up
 from .points import Point, points
@@ -151,9 +151,9 @@ def bench(
     device = bench_options.device_for(op, device)
     where = points(op, cases, sweep)
     slots = ["forward"] + (["backward"] if bench_options.wants_backward(op, backward, device) else [])
-    tasks = [(p, s) for s in slots for p in where]
+    entered = by_slot(op, against, slots, device, lend)
+    tasks = [(p, s) for s in entered for p in where]
     allowed = bench_options.budget(budget, len(tasks), sweep is not None)
-    entered = {s: contestants(op, against, s, device, lend) for s in slots}
     overhead = ceilings.event_overhead_s() if device == "cuda" and clock is None else 0.0
     clock = clock or (GpuClock(Cuda(), cold, overhead) if device == "cuda" else CpuClock(now))
     read = nvml.Meter().read if device == "cuda" else _no_reading

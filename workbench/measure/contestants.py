@@ -57,26 +57,53 @@ def compiled(function: Callable) -> Callable:
     return torch.compile(function, dynamic=False)
 
 
-def contestants(op, against: object, slot: str, device: str, lend: Callable[[Version], Lending]) -> list[Contestant]:
-    """The op itself, then those that `against` names; without it the former version, `torch.compile`, the reference.
+class Elsewhere(WorkbenchError):
+    """A contestant that has no place in the slot that is measured, and may have one in the other."""
 
-    >>> [c.name for c in contestants(rmsnorm, None, "forward", "cpu", lend)]
+
+def by_slot(
+    op, against: object, slots: Sequence[str], device: str, lend: Callable[[Version], Lending]
+) -> dict[str, list[Contestant]]:
+    """For each slot the op itself, then those that `against` names; without it the former version, `torch.compile` and the
+    reference.
+
+    >>> [c.name for c in by_slot(rmsnorm, None, ["forward"], "cpu", lend)["forward"]]
     ['v7', 'v6', 'torch.compile', 'reference']
 
-    WorkbenchError for a name that means nothing.
+    A version stands in the slot that it fills; a slot in which none of those that are named has a place is left out.
+    WorkbenchError for one that has no place at all, and for a name that means nothing.
     """
-    runs = op.runs(slot, device)
-    mine = f"v{runs.number}" if runs.number else op.name
-    found = [Contestant(mine, op, own=True)]
     if against is None:
-        former = _former(op, slot, device)
-        given: list[tuple[str, object]] = [("", former)] if former is not None else []
-        given += [("", COMPILED), ("", REFERENCE)] if op.reference is not None else []
-    else:
-        given = _listed(against)
+        return {s: _entered(op, s, device, _by_default(op, s, device, lend)) for s in slots}
+    given = _listed(against)
+    found: dict[str, list[Contestant]] = {s: [] for s in slots}
     for name, one in given:
-        made = _contestant(op, one, slot, device, lend)
-        made = replace(made, name=name or made.name)
+        placed, refused = False, None
+        for slot in slots:
+            try:
+                made = _contestant(op, one, slot, device, lend)
+            except Elsewhere as error:
+                refused = refused or error
+                continue
+            found[slot].append(replace(made, name=name or made.name))
+            placed = True
+        if not placed and refused is not None:
+            raise refused
+    return {s: _entered(op, s, device, some) for s, some in found.items() if some or not given}
+
+
+def _by_default(op, slot: str, device: str, lend: Callable[[Version], Lending]) -> list[Contestant]:
+    former = _former(op, slot, device)
+    given: list[object] = [former] if former is not None else []
+    given += [COMPILED, REFERENCE] if op.reference is not None else []
+    return [_contestant(op, one, slot, device, lend) for one in given]
+
+
+def _entered(op, slot: str, device: str, others: Sequence[Contestant]) -> list[Contestant]:
+    """The op first; of a name that is taken there is a second."""
+    runs = op.runs(slot, device)
+    found = [Contestant(f"v{runs.number}" if runs.number else op.name, op, own=True)]
+    for made in others:
         taken = {c.name for c in found}
         free = (n for n in (made.name, *(f"{made.name} ({i})" for i in range(2, len(found) + 2))) if n not in taken)
         found.append(replace(made, name=next(free)))
@@ -114,7 +141,7 @@ def _named(op, name: str, slot: str, device: str, lend: Callable[[Version], Lend
     if known == FORMER:
         former = _former(op, slot, device)
         if former is None:
-            raise WorkbenchError(f"{op.name} has no former version of {slot} {device} that was installed")
+            raise Elsewhere(f"{op.name} has no former version of {slot} {device} that was installed")
         return _version(op, former, slot, device, lend)
     if op.reference is None:
         raise WorkbenchError(f"{op.name} has no reference to measure against; name a version or a callable")
@@ -127,7 +154,7 @@ def _version(op, version: Version, slot: str, device: str, lend: Callable[[Versi
     if version.number == op.runs(slot, device).number:
         return Contestant(f"v{version.number}", op)  # the op against itself
     if (version.slot, version.device) != (slot, device):
-        raise WorkbenchError(
+        raise Elsewhere(
             f"v{version.number} of {op.name} is for {version.slot} {version.device}, measured is {slot} {device}"
         )
     return Contestant(f"v{version.number}", op, lent=lend(version))
