@@ -47,6 +47,17 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far slow work has come, of whatever verb: what it is at, and steps done of those known by now."""
+
+    op: str
+    at: str
+    done: int
+    of: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of a check: what was checked, on which case, how it went, what that proved, and the cure.
 
@@ -229,4 +240,4 @@ class Watched(Report):
         return text.watched(self)
 
 
-__all__ = ["Check", "Line", "Mismatch", "Outcome", "Report", "Row", "Trial", "Watched"]
+__all__ = ["Check", "Line", "Mismatch", "Outcome", "Progress", "Report", "Row", "Trial", "Watched"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ..check.full.finding import Progress
 from ..check.quick import nothing_learnt
 from ..check.sample import first_line
 from ..errors import SchemaError
 from ..measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
+from ..report import Progress
 from ..version import Version
 from . import advice, bench_options, ceilings, memory, nvml, statistics
 from .clock import Clock, CpuClock, GpuClock

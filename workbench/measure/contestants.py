@@ -64,8 +64,9 @@ class Elsewhere(WorkbenchError):
 def by_slot(
     op, against: object, slots: Sequence[str], device: str, lend: Callable[[Version], Lending]
 ) -> dict[str, list[Contestant]]:
-    """For each slot the op itself, then those that `against` names; without it the former version, `torch.compile` and the
-    reference.
+    """For each slot the op itself, then those that `against` names.
+
+    Without it: the former version, `torch.compile`, the reference.
 
     >>> [c.name for c in by_slot(rmsnorm, None, ["forward"], "cpu", lend)["forward"]]
     ['v7', 'v6', 'torch.compile', 'reference']

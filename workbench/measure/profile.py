@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,21 +22,11 @@ from ..errors import WorkbenchError
 from ..inputs import draw, fresh, tensors_in
 from ..measurement import Work
 from ..profiling import Advice, Counters, Phase, Profile, ProfileRow
+from ..report import Progress
 from . import ceilings, memory, profile_advice, profile_figures, profile_machine, profile_run, profile_trace, work
 from .profile_seen import Seen
 
 STEPS = 4
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far it is, for whoever waits."""
-
-    op: str
-    at: str
-    done: int
-    of: int
-    seconds: float
 
 
 Tell = Callable[[Progress], None]

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
+from ..report import Progress
 from ..tuning import NOT_REACHED, Tuning, TuningRow, spelled
 from .one import One
 from .space import Candidate
-from .task import Progress, Task, Tell
+from .task import Task, Tell
 
 
 @dataclass

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..measure.clock import Clock
+from ..report import Progress
 from .space import Candidate, Space
 
 if TYPE_CHECKING:
@@ -18,17 +19,6 @@ class Kept(Protocol):
 
     def read(self) -> tuple[dict[str, dict[str, Any]], str]: ...
     def add(self, rows: Mapping[str, Mapping[str, Any]], about: str = "") -> str: ...
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a tuning has come: what it is at, and steps done of those known by now."""
-
-    op: str
-    at: str
-    done: int
-    of: int
-    seconds: float
 
 
 Tell = Callable[[Progress], object]

@@ -5,6 +5,6 @@ kernels and makes rows (`rows`, `shrink`); `metadata`, `derivatives`, `graphs` a
 each. Who runs kernels is in `tryout`, above this package: it comes in as `Tries`.
 """
 
-from .run import CHECKS, HERE, Progress, check
+from .run import CHECKS, HERE, check
 
-__all__ = ["CHECKS", "HERE", "Progress", "check"]
+__all__ = ["CHECKS", "HERE", "check"]

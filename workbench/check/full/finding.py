@@ -36,17 +36,6 @@ class Finding:
         return self.status in WRONG
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a check has come: what it is at, and steps done of those known by now."""
-
-    op: str
-    at: str
-    done: int
-    of: int
-    seconds: float
-
-
 class Pending(Protocol):
     """Inputs that a kernel is being tried on."""
 

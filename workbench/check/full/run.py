@@ -12,13 +12,13 @@ import torch
 
 from ...case import Case
 from ...inputs import fresh
-from ...report import Check, Row
+from ...report import Check, Progress, Row
 from ..expect import expected
 from ..sample import Checkable, Sample, call, guarded, size
 from . import here, rows, special, sweep
 from .bounds import bounds
 from .classes import Place, Sizes, leaves_of, refined, sizes_of
-from .finding import Progress, Tries
+from .finding import Tries
 from .here import HERE
 from .rows import Tried
 from .shrink import smallest
