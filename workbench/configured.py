@@ -91,7 +91,7 @@ class Tried:
         loaded: Any = space.tried_as(some[0])[0]
         forward = op.runs("forward", self.version.device).kernel if self.kernel.uses_saved else None
         kernels = [k for k in (forward, loaded) if k is not None]
-        libraries, schemas = tuple(k.launch() for k in kernels), examine._schemas(op.schema, kernels)
+        libraries, schemas = tuple(k.launch() for k in kernels), examine.schemas_of(op.schema, kernels)
 
         def job(turns: Sequence[Any]) -> tuple[Job, list[int]]:
             steps: list[Any] = []

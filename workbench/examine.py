@@ -89,7 +89,7 @@ def _steps(
 
 
 def _job(op, kernels: Sequence[Kernel], steps: Sequence[Step]) -> Job:
-    return Job(tuple(steps), tuple(k.launch() for k in kernels), _schemas(op.schema, kernels))
+    return Job(tuple(steps), tuple(k.launch() for k in kernels), schemas_of(op.schema, kernels))
 
 
 def job_of(op, kernel: Kernel, cases: Sequence[Case]) -> Job:
@@ -166,7 +166,7 @@ def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]
     return found
 
 
-def _schemas(schema: Schema, kernels: Sequence[Kernel | None]) -> tuple[str, ...]:
+def schemas_of(schema: Schema, kernels: Sequence[Kernel | None]) -> tuple[str, ...]:
     if any(k is not None and k.defines_itself for k in kernels):
         return ()
     found = [str(schema), register.forward_schema(schema)]
@@ -262,9 +262,9 @@ def call_in_worker(op, version: Version, args: tuple, kwargs: dict, *, limit_s: 
     ordered = [v.detach() if isinstance(v, torch.Tensor) else v for v in ordered]
     step = Step(
         kernel.step_op, tuple(ordered), keywords, case="your call", outputs=(*schema.outputs, *schema.saves),
-        layout=_layout_of(op, values), allocates=tuple(a.name for a in kernel.declaration.allocations),
+        layout=layout_of(op, values), allocates=tuple(a.name for a in kernel.declaration.allocations),
     )  # fmt: skip
-    answer = worker_of(kernel).run(Job((step,), (kernel.launch(),), _schemas(schema, (kernel,))), limit_s or LIMIT_S)
+    answer = worker_of(kernel).run(Job((step,), (kernel.launch(),), schemas_of(schema, (kernel,))), limit_s or LIMIT_S)
     if answer.printed:
         print(answer.printed, end="")
     result = placed((kernel,), answer.results[0])
@@ -289,7 +289,7 @@ def worker_of(kernel: Kernel) -> Worker | GpuWorker:
     return gpu_worker()
 
 
-def _layout_of(op, values: Mapping[str, object]) -> tuple[Meta, ...] | None:
+def layout_of(op, values: Mapping[str, object]) -> tuple[Meta, ...] | None:
     if op.reference is None:
         return None
     metadata = register.output_metadata(op.definition, list(values.values()))

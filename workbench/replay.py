@@ -6,8 +6,6 @@ there: the reference and functions of Python live in the notebook.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 
 import torch
@@ -21,7 +19,7 @@ from .profiling import Counters, ProfileRow
 from .tiers import Kernel
 from .trial import Job, Meta, Step
 
-START_S, LIMIT_S = 300.0, 240.0
+LIMIT_S = 240.0
 Counted = tuple[tuple[Counters, ...], tuple[str, ...]]
 _closed: list[str] = []  # why the counters of this machine are closed: it is not tried again
 
@@ -59,29 +57,12 @@ def count(op, case: Case, rows: Sequence[ProfileRow], device: str = "cuda") -> C
 
 def run(path: str, work: Job, kernels: Sequence[str], device: str = "") -> str:
     """What ncu at `path` writes while a trial process takes the steps of a job."""
-    from .trial.client import order_of
-    from .trial.gpu_client import device_now
-    from .trial.gpu_process import Process
+    from .trial import under_tool
 
-    with tempfile.TemporaryDirectory(prefix="workbench-counters-") as folder:
-        log, device = os.path.join(folder, "log"), device or device_now()
-        process = Process(device, prefix=profile_counters.command(path, log, kernels), log=log)
-        try:
-            process.wait(START_S)
-            reply = process.ask(order_of(work, device=device), LIMIT_S)
-            if not reply.hung:
-                process.bury(LIMIT_S)  # ncu writes at the end
-        finally:
-            process.close()
-            process.bury()
-        try:
-            with open(log, encoding="utf-8", errors="replace") as file:
-                text = file.read()
-        except OSError:
-            text = ""
-        if not text:
-            raise ToolchainError(f"ncu wrote nothing.\n{process.log()}".rstrip())
-        return text
+    told = under_tool.run(lambda log: profile_counters.command(path, log, kernels), work, LIMIT_S, device=device)
+    if not told.log:
+        raise ToolchainError(f"ncu wrote nothing.\n{told.output}".rstrip())
+    return told.log
 
 
 def job(op, case: Case, device: str = "cuda") -> Job:
@@ -96,13 +77,13 @@ def job(op, case: Case, device: str = "cuda") -> Job:
         steps.append(
             Step(
                 forward.step_op, tuple(args), keywords, case=case.label, outputs=(*schema.outputs, *schema.saves),
-                layout=examine._layout_of(op, values), allocates=tuple(a.name for a in forward.declaration.allocations),
+                layout=examine.layout_of(op, values), allocates=tuple(a.name for a in forward.declaration.allocations),
             )
         )  # fmt: skip
     if isinstance(backward, Kernel) and (isinstance(forward, Kernel) or not backward.uses_saved):
         kernels.append(backward)
         steps.append(_backward(op, case, backward, values, device))
-    return Job(tuple(steps), tuple(k.launch() for k in kernels), examine._schemas(schema, kernels))
+    return Job(tuple(steps), tuple(k.launch() for k in kernels), examine.schemas_of(schema, kernels))
 
 
 def _backward(op, case: Case, kernel: Kernel, values: dict[str, object], device: str) -> Step:

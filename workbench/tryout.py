@@ -85,7 +85,7 @@ class KernelTries:
         forward, backward = examine._pair(self.op, self.kernel)
         kernels = tuple(k for k in (forward, backward) if k is not None)
         libraries = tuple(k.launch() for k in kernels) if ready else ()
-        schemas = examine._schemas(self.op.schema, kernels)
+        schemas = examine.schemas_of(self.op.schema, kernels)
 
         def run(worker: Runs) -> list[list[Result]]:
             return until_all_ran(

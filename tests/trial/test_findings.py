@@ -10,7 +10,7 @@ import pickle
 import pytest
 import torch
 
-from workbench.trial import Job, Meta, Step, findings, sanitizer
+from workbench.trial import Job, Meta, Step, findings, sanitizer, under_tool
 from workbench.trial.findings import Finding, parse
 from workbench.trial.guard import Block, Room
 from workbench.trial.wire import Reply
@@ -222,7 +222,7 @@ def test_a_whole_run_behind_a_tool(monkeypatch, tmp_path):
     fake.chmod(0o755)
     (tmp_path / "said").write_text(MEMCHECK)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(sanitizer, "device_now", lambda: "cpu")
+    monkeypatch.setattr(under_tool, "device_now", lambda: "cpu")
     x = torch.ones(5, 123)
     found = sanitizer.sanitize(job("twice", "writes_half", x=x), ["memcheck"])
     assert found.ran == ("memcheck",) and not found.ok and not found.problems

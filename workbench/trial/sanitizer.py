@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .. import settings
 from ..errors import ToolchainError
+from . import under_tool
 from .answer import answer
-from .client import order_of
 from .findings import Finding, fold, named, parse
-from .gpu_client import device_now
-from .gpu_process import Process
 from .guard import Block
 from .protocol import Answer, Job
 from .wire import Reply
@@ -32,7 +29,6 @@ MISSING = (
     "put its folder on PATH, or name the toolkit in CUDA_HOME"
 )
 MOST_REPORTS = 1000
-START_S = 300.0  # importing torch under the tool
 
 
 @dataclass(frozen=True)
@@ -102,29 +98,12 @@ def sanitize(job: Job, tools: Sequence[str] = ("memcheck", "racecheck"), *, limi
 
 
 def _under(path: str, tool: str, job: Job, limit_s: float) -> tuple[tuple[Finding, ...], Answer]:
-    with tempfile.TemporaryDirectory(prefix="workbench-sanitizer-") as folder:
-        log = os.path.join(folder, "log")
-        device = device_now()
-        process = Process(
-            device, prefix=command(path, tool, log), log=log, extra={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        )
-        try:
-            process.wait(START_S)
-            order, started = order_of(job, device=device), time.perf_counter()
-            reply = process.ask(order, limit_s)
-            if not reply.hung:
-                process.bury(limit_s)  # the tool writes the rest of its log at the end
-        finally:
-            process.close()
-            process.bury()
-        try:
-            with open(log, encoding="utf-8", errors="replace") as file:
-                text = file.read()
-        except OSError:
-            text = ""
-        if not text and not reply.frames:
-            raise ToolchainError(f"compute-sanitizer wrote nothing.\n{process.log()}".rstrip())
-        return by_case(text, tool, job, reply), answer(job, order, reply, started)
+    told = under_tool.run(
+        lambda log: command(path, tool, log), job, limit_s, extra={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    )
+    if not told.log and not told.reply.frames:
+        raise ToolchainError(f"compute-sanitizer wrote nothing.\n{told.output}".rstrip())
+    return by_case(told.log, tool, job, told.reply), answer(job, told.order, told.reply, told.started)
 
 
 def by_case(text: str, tool: str, job: Job, reply: Reply) -> tuple[Finding, ...]:

@@ -19,7 +19,8 @@ from .findings import Finding, fold, named
 from .gpu_process import Process
 from .guard import Block
 from .protocol import Answer, Job
-from .sanitizer import START_S, Sanitized, steps
+from .sanitizer import Sanitized, steps
+from .under_tool import START_S
 
 TOOLS = ("address", "undefined")
 OPTIONS = (
