@@ -73,8 +73,8 @@ def entry_text(schema: Schema, direct: str = "") -> str:
         name=schema.name,
         parameters=parameters(schema),
         arguments=arguments(schema),
-        plain=_plain(schema),
-        wants=_wants(schema),
+        plain=all_plain(schema),
+        wants=wants_gradient(schema),
         quiet=QUIET,
         direct=_direct(schema, direct),
         short=short,
@@ -93,7 +93,7 @@ def autograd_text(schema: Schema) -> str:
         parameters=parameters(schema),
         values=", ".join(a.name for a in schema.arguments),
         arguments=arguments(schema),
-        wants=_wants(schema),
+        wants=wants_gradient(schema),
     )
 
 
@@ -138,7 +138,7 @@ def arguments(schema: Schema) -> str:
     return ", ".join([a.name for a in schema.positional] + [f"{a.name}={a.name}" for a in schema.keyword_only])
 
 
-def _plain(schema: Schema) -> str:
+def all_plain(schema: Schema) -> str:
     """Is every tensor among the arguments torch's own, no subclass?"""
     terms = []
     for a in schema.tensors:
@@ -148,7 +148,7 @@ def _plain(schema: Schema) -> str:
     return " and ".join(terms) or "True"
 
 
-def _wants(schema: Schema) -> str:
+def wants_gradient(schema: Schema) -> str:
     """Does any tensor among the arguments require a gradient?"""
     terms = []
     for a in schema.arguments:

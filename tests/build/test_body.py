@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.build.native_tools import cell, compiled
+from workbench.build import body_parts
 from workbench.build.body import Body, instantiate
 from workbench.build.forms import complete
 from workbench.errors import BuildError, SchemaError
@@ -162,3 +164,10 @@ def test_a_compiler_error_is_on_the_users_line_in_the_users_file():
 
 def test_what_the_users_text_does_to_the_preprocessor_stays_its_own():
     compiled(simple("#include <vector>\n#define N 4\n//! out = empty_like(x)\nvoid f(const float* x, float* out) { std::vector<float> v(N, x[0]); out[0] = v[3]; }  // no newline at the end").text)
+
+
+def test_a_string_of_cpp_says_the_same_in_cpp(tmp_path):
+    said = 'a "name" with \\ and\na line'
+    program = f"#include <cstdio>\nint main() {{ std::fputs({body_parts.literal(said)}, stdout); }}"
+    subprocess.run(["g++", "-x", "c++", "-", "-o", tmp_path / "say"], input=program, text=True, check=True)
+    assert subprocess.run([tmp_path / "say"], capture_output=True, text=True, check=True).stdout == said

@@ -22,6 +22,15 @@ def quoted(file: str) -> str:
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
+def literal(text: str) -> str:
+    """A string of C++, in its quotes; what would end it is escaped.
+
+    >>> print(literal("float alpha"))
+    "float alpha"
+    """
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
 def of_user(source: Source) -> str:
     """The user's text under its `#line`, with a newline at its end."""
     text = source.text if source.text.endswith("\n") else source.text + "\n"

@@ -11,6 +11,7 @@ from ..directives import Declaration
 from ..errors import SchemaError
 from ..schema import Argument
 from ..source import Function, Parameter
+from .body_parts import literal
 
 # A schema's type -> the C++ type in which torch hands it over.
 TYPES = {
@@ -60,7 +61,7 @@ def converted(parameter: Parameter, argument: Argument, value: str, op: str) -> 
     'wb::narrow<float>(lr, "lab::adam_: lr", "float lr")'
     """
     wanted, native = plain(parameter.type), native_type(argument, parameter.line)
-    place = f'"{op}: {argument.name}", "{_quoted(parameter.spelled)}"'
+    place = f'"{op}: {argument.name}", {literal(parameter.spelled)}'
     if native.startswith("std::optional<") and not wanted.startswith("std::optional<"):
         native, value = native[len("std::optional<") : -1], f"wb::given({value}, {place})"
     if wanted == native or (wanted == "std::string_view" and native == "std::string"):
@@ -80,7 +81,7 @@ def converted(parameter: Parameter, argument: Argument, value: str, op: str) -> 
 def from_slot(p: Parameter, slot: str, declaration: Declaration, name: str) -> str:
     kind = declaration.values[name].value
     wanted = plain(p.type)
-    place = f'"{declaration.schema.qualname}: {name}", "{_quoted(p.spelled)}"'
+    place = f'"{declaration.schema.qualname}: {name}", {literal(p.spelled)}'
     optional = any(a.name == name and a.optional for a in declaration.arguments)
     if p.pointer:
         raise SchemaError(
@@ -139,7 +140,3 @@ def plain(type_: str) -> str:
     text = _NAMESPACES.sub("", re.sub(r"\s*::\s*", "::", re.sub(r"\s+", " ", text).strip()))
     text = re.sub(r"\s*([<>,])\s*", r"\1", text)
     return re.sub(r"(?<![:\w])(vector|optional|string|string_view|tuple|pair)\b", r"std::\1", text)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

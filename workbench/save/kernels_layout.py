@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..build.body_parts import literal
 from ..errors import SaveError
 from . import judges, project, python, registration, support, templates
 from .model import Native, Package, SavedOp
@@ -40,7 +41,7 @@ def files(package: Package, facts: project.Facts, *, licence: str) -> Package:
     made["flake.nix"] = templates.text("project/flake.nix")
     made["README.md"] = _readme(package, facts, native=bool(natives))
     made |= judges.files(name)
-    for path, text in project._tests(package, native=False).items():
+    for path, text in project.tests_of(package, native=False).items():
         made.setdefault(path, text)
     made.pop("tests/test_package.py", None)  # what it asks is the builder's business here
     made["benchmarks/benchmark.py"] = templates.render(
@@ -107,7 +108,7 @@ def binding_header(natives: Sequence[Native]) -> str:
 
 def binding(ops: Sequence[SavedOp]) -> str:
     """The registration, in the namespace that the builder chooses."""
-    spelled = [f"  ops.def({registration._quoted(s)});" for op in ops for s in registration.schemas(op)]
+    spelled = [f"  ops.def({literal(s)});" for op in ops for s in registration.schemas(op)]
     blocks: list[str] = []
     for device, key in BACKENDS.items():
         lines = [
@@ -192,7 +193,7 @@ def _python(name: str, ops: Sequence[SavedOp], *, native: bool) -> Mapping[str, 
             made[path] = made[path].replace(
                 "from ._runtime", "from ._ops import add_op_namespace_prefix\nfrom ._runtime", 1
             )
-    listed = [{"name": op.name, "line": python._first(op)} for op in ops]
+    listed = [{"name": op.name, "line": python.first_line(op)} for op in ops]
     imports = "\n".join(f"from ._{op.name} import {op.name}" for op in ops)
     lines = "\n".join(f"- `{row['name']}`: {row['line']}" for row in listed)
     made["__init__.py"] = (

@@ -63,7 +63,7 @@ def files(package: Package, facts: Facts, *, licence: str = "Apache-2.0", figure
         made |= _csrc(name, ops)
     made |= {f"src/{name}/{path}": text for path, text in python.modules(name, ops, defined=native).items()}
     made |= _about(package, native=native)
-    made |= _tests(package, native=native)
+    made |= tests_of(package, native=native)
     made |= _project(package, facts, licence, native=native)
     made = {path: text if text.endswith("\n") else text + "\n" for path, text in made.items()}
     python.check(made)
@@ -104,7 +104,7 @@ def _about(package: Package, *, native: bool) -> dict[str, str]:
     natives = [n for op in ops for n in op.native]
     exact = any(n.full for n in natives)
     title = package.title or f"Ops for PyTorch: {', '.join(op.name for op in ops)}."
-    listed = [{"name": op.name, "namespace": op.schema.namespace, "line": python._first(op)} for op in ops]
+    listed = [{"name": op.name, "namespace": op.schema.namespace, "line": python.first_line(op)} for op in ops]
     return {
         f"src/{name}/__init__.py": templates.render(
             "python/init.py.j2", title=title, ops=listed, version=package.version
@@ -131,7 +131,7 @@ def requirement(natives: Sequence[Native]) -> str:
     return f"torch>={OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}"
 
 
-def _tests(package: Package, *, native: bool) -> dict[str, str]:
+def tests_of(package: Package, *, native: bool) -> dict[str, str]:
     name = package.name
     natives = [n for op in package.ops for n in op.native]
     made = judges.files(name)

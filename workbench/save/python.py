@@ -88,14 +88,13 @@ def schema_module() -> str:
     text = text.replace("import torch\n", "") if "torch." not in text.partition("import torch\n")[2] else text
     tail = "".join(defaults[1:]) + "\n\n" + "".join(forward[1:])
     if "import torch\n" not in text and "torch." in tail:
-        text = text.replace("from dataclasses import dataclass\n", "from dataclasses import dataclass\n", 1)
         text = re.sub(r"(from functools import cached_property\n)", r"\1\nimport torch\n", text, count=1)
     return text.rstrip() + "\n\n\n" + tail
 
 
 def entry_module() -> str:
     """The few lines that run at every call."""
-    keep = ("QUIET", "AUTOGRAD", "autograd_text", "compiled", "parameters", "arguments", "_plain", "_wants")
+    keep = ("QUIET", "AUTOGRAD", "autograd_text", "compiled", "parameters", "arguments", "all_plain", "wants_gradient")
     text = borrowed.module("entry", keep=keep, places=_HERE)
     return text.rstrip() + _QUIET
 
@@ -140,7 +139,7 @@ def op_module(op: SavedOp, *, defined: bool, namespace: str = "") -> str:
     fakes = [f"{text}\n\n" for text in op.fakes.values()]
     imports = _imports(op, cuda=cuda)
     return "\n".join([
-        f'"""{schema.qualname}: {_first(op)}"""', "", "from __future__ import annotations", "", *imports, "",
+        f'"""{schema.qualname}: {first_line(op)}"""', "", "from __future__ import annotations", "", *imports, "",
         *_schema(schema, namespace), "", "", *fakes, *_kernels(op), f"OP = {'Adopted' if op.adopted else 'Op'}(", "    SCHEMA,", *given, ")",
         "_public = OP.public_op" if _always_public(op) else "_public, _kernel = OP.public_op, OP.forward_op._op", "", "",
         *_function(op), "",
@@ -246,7 +245,7 @@ def _function(op: SavedOp) -> list[str]:
     if schema.saves:
         kept = len(schema.outputs)
         short += "[0]" if kept == 1 else f"[:{kept}]"
-    quiet, plain, wants = (_single(t) for t in (entry.QUIET, entry._plain(schema), entry._wants(schema)))
+    quiet, plain, wants = (_single(t) for t in (entry.QUIET, entry.all_plain(schema), entry.wants_gradient(schema)))
     return [
         *head,
         "    if _compiling():",
@@ -263,7 +262,7 @@ def _single(text: str) -> str:
     return text.replace("__", "_")
 
 
-def _first(op: SavedOp) -> str:
+def first_line(op: SavedOp) -> str:
     line = (op.doc or f"an op of {op.schema.namespace}").strip().splitlines()[0]
     return line.replace('"""', "'''").replace("\\", "\\\\")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from ..build.body_parts import literal
 from ..pullback import backward_schema
 from ..register import forward_schema, native_backward
 from .model import SavedOp
@@ -49,13 +49,9 @@ def _defined(ops: Sequence[SavedOp]) -> list[str]:
         lines += [f"STABLE_TORCH_LIBRARY_FRAGMENT({namespace}, m) {{"]
         for op in ops:
             if op.schema.namespace == namespace and not op.adopted:
-                lines += [f"  m.def({_quoted(s)});" for s in schemas(op)]
+                lines += [f"  m.def({literal(s)});" for s in schemas(op)]
         lines += ["}", ""]
     return lines
-
-
-def _quoted(text: str) -> str:
-    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
 def uses_native(ops: Sequence[SavedOp]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..build.body_parts import coded
+from ..build.body_parts import coded, literal
 from ..build.ctypes_cpp import CODES, DTYPE_CODES, dtype_of, name_of, short
 from ..build.forms import Form, complete
 from ..build.native import ANY, NONE, _sizes
@@ -112,7 +112,7 @@ def _descriptor(kernel: Any, group: Group, symbol: Symbol, more: Sequence[str]) 
 
 def statements(declaration: Declaration) -> list[str]:
     """The directives as messages show them, with their lines."""
-    said = ", ".join(f"{{{_quoted(t)}, {line}}}" for t, line in texts(declaration)) or "{}"
+    said = ", ".join(f"{{{literal(t)}, {line}}}" for t, line in texts(declaration)) or "{}"
     return [f"static const wb::Text statements[] = {{{said}}};"]
 
 
@@ -135,10 +135,6 @@ def _served(declaration: Declaration, dtypes: Dtypes, pointers: Mapping[int, str
         served = dtypes.get(name) or dtype_of(named.get(name, "void"))
         codes.append(DTYPE_CODES.get(served, NONE) if name in named and served else ANY)
     return codes
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def told(declaration: Declaration, dtypes: Dtypes) -> str:
