@@ -145,7 +145,7 @@ def test_the_folder_of_flash_loads():
     [op] = wb.load(Path(__file__).parents[1] / "kernels" / "flash")
     assert {o.case for o in op.slots["backward", "cpu"].trial.outcomes} == {"1x2x100x32", "causal", "more keys"}
     assert all({o.status for o in v.trial.outcomes} == {"agree"} for v in op.slots.values())
-    with pytest.raises(RuntimeError, match=r"flash_triton.py, line 110: ValueError: q, k, v are \(\.\.\., length, size\)"):
+    with pytest.raises(RuntimeError, match=r"flash_triton.py, line \d+: ValueError: q, k, v are \(\.\.\., length, size\)"):
         op.versions[1](torch.ones(1, 4, 16), torch.ones(1, 4, 16), torch.ones(1, 5, 16))
     live.gone("lab::flash")
 
