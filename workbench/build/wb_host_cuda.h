@@ -6,14 +6,15 @@
 #pragma once
 #include "wb_host.h"
 
-#include "driver.h"
-#include "wb_host_cuda_types.h"
-
 #ifdef __CUDACC__
 #define WB_PART inline
 #else
 #define WB_PART  // defined in wb_host_cuda_parts.h, which is compiled apart
 #endif
+
+#include "driver.h"
+#include "wb_host_cuda_types.h"
+#include "wb_place.h"
 
 namespace wb {
 
@@ -33,21 +34,6 @@ inline const Driver& table() {
 WB_PART cudaStream_t current_stream();
 
 // ---- the tensors' device, current for the time of a call -------------------------------------------------------------
-struct Place {
-  const char* name = nullptr;
-  int32_t type = 0, index = 0;
-};
-WB_PART std::string shown(const Place& p);
-WB_PART void see(Place& first, const char* op, const char* name, const Tensor& t);
-inline void see(Place& first, const char* op, const char* name, const std::optional<Tensor>& t) {
-  if (t) see(first, op, name, *t);
-}
-template <typename T> void see(Place& first, const char* op, const char* name, const std::vector<T>& list) {
-  if constexpr (!std::is_arithmetic_v<T>)
-    for (const T& t : list) see(first, op, name, t);
-}
-template <typename T> void see(Place&, const char*, const char*, const T&) {}  // a number
-
 class OnDevice {
   void* former_ = nullptr;
   int32_t outer_ = device, outer_type_ = device_type;

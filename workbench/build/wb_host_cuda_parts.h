@@ -2,6 +2,7 @@
 // inline where nvcc compiles a cell as a whole. An edit then compiles the user's text and its wrapper alone.
 #pragma once
 #include "wb_host_cuda.h"
+#include "wb_place_parts.h"
 
 namespace wb {
 
@@ -17,19 +18,6 @@ WB_PART cudaStream_t current_stream() {
   return static_cast<cudaStream_t>(stream);
 }
 
-WB_PART std::string shown(const Place& p) {
-  if (p.type == aoti_torch_device_type_cpu()) return "cpu";
-  return "cuda:" + std::to_string(p.index);
-}
-WB_PART void see(Place& first, const char* op, const char* name, const Tensor& t) {
-  if (!t.defined()) return;
-  Place here{name};
-  aoti_torch_get_device_type(t.get(), &here.type);
-  aoti_torch_get_device_index(t.get(), &here.index);
-  if (!first.name) first = here;
-  if (here.type != first.type || here.index != first.index)
-    throw std::runtime_error(std::string(op) + ": " + name + " is on " + shown(here) + ", " + first.name + " on " + shown(first));
-}
 WB_PART void OnDevice::enter(const Place& first) {
   const Driver& d = table();
   const int32_t index = first.index < 0 ? 0 : first.index;

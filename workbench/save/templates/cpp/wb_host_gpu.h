@@ -2,6 +2,9 @@
 #pragma once
 #include "wb_host.h"
 
+#define WB_PART inline
+#include "wb_place_parts.h"
+
 #include <cuda_runtime.h>
 
 #include <cuda_bf16.h>
@@ -24,31 +27,6 @@ inline cudaStream_t current_stream() {
   if (aoti_torch_get_current_cuda_stream(device, &stream) != 0) throw std::runtime_error("torch did not say which stream is current");
   return static_cast<cudaStream_t>(stream);
 }
-
-struct Place {
-  const char* name = nullptr;
-  int32_t type = 0, index = 0;
-};
-inline std::string shown(const Place& p) {
-  return p.type == aoti_torch_device_type_cpu() ? std::string("cpu") : "cuda:" + std::to_string(p.index);
-}
-inline void see(Place& first, const char* op, const char* name, const Tensor& t) {
-  if (!t.defined()) return;
-  Place here{name};
-  aoti_torch_get_device_type(t.get(), &here.type);
-  aoti_torch_get_device_index(t.get(), &here.index);
-  if (!first.name) first = here;
-  if (here.type != first.type || here.index != first.index)
-    throw std::runtime_error(std::string(op) + ": " + name + " is on " + shown(here) + ", " + first.name + " on " + shown(first));
-}
-inline void see(Place& first, const char* op, const char* name, const std::optional<Tensor>& t) {
-  if (t) see(first, op, name, *t);
-}
-template <typename T> void see(Place& first, const char* op, const char* name, const std::vector<T>& list) {
-  if constexpr (!std::is_arithmetic_v<T>)
-    for (const T& t : list) see(first, op, name, t);
-}
-template <typename T> void see(Place&, const char*, const char*, const T&) {}  // a number
 
 class OnDevice {
   int former_ = 0;
