@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from .. import traces
+from ..inputs import form
 from ..report import Row
 from . import agree, offer
-from .sample import Sample, failed, guarded
+from .sample import Checkable, Sample, failed, guarded
 
 # (torch's name, ours, what a pass proves, what it does not)
 OPCHECKS = (
@@ -90,18 +94,53 @@ def _aot(sample: Sample, args: tuple, kwargs: dict, with_grad: bool) -> None:
 
     Its own form looks at no mutated argument, and cannot add up gradients where an output is an integer.
     """
-    from torch.testing._internal.optests import aot_autograd_check
+    from torch._functorch.aot_autograd import aot_function
+    from torch._functorch.compilers import nop
+    from torch._functorch.partitioners import min_cut_rematerialization_partition as partition
+    from torch.testing._internal.optests import aot_autograd
 
     schema, target = sample.op.schema, sample.op.torch_op
+    flat, spec = pytree.tree_flatten((args, kwargs))
+    given = [x for x in flat if isinstance(x, Tensor)]
 
-    def function(*args: object, **kwargs: object) -> list[Tensor]:
-        args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+    def function(tensors: list[Tensor]) -> list[Tensor]:
+        rest = iter([x.clone() for x in tensors])
+        args, kwargs = pytree.tree_unflatten([next(rest) if isinstance(x, Tensor) else x for x in flat], spec)
         returned = target(*args, **kwargs)
         named = dict(zip([a.name for a in schema.arguments], [*args, *kwargs.values()], strict=True))
         return [x for x in agree.leaves(schema, named, returned).values() if x.is_floating_point() or not with_grad]
 
+    def trace() -> Callable:
+        return aot_function(
+            function, nop, nop, dynamic=True, partition_fn=partition, keep_inference_input_mutations=True
+        )
+
     equal = functools.partial(torch.testing.assert_close, equal_nan=True)
-    aot_autograd_check(function, args, kwargs, dynamic=True, check_gradients="auto", assert_equals_fn=equal)
+    traced = kept(sample, f"aot, with_grad={with_grad}", trace)
+    out = function(given)
+    if with_grad and any(x.requires_grad for x in out):
+        aot_autograd._test_aot_autograd_forwards_backwards_helper(
+            function, traced, given, aot_autograd.assert_raises_regex, equal, False
+        )
+    else:
+        equal(traced(given), out, msg=aot_autograd.outputs_msg)
+
+
+# Of the last check of each op, by kind: what it was of, and the compiled function. A kernel behind the op is not
+# traced, so that the graph of before serves for the next one, until something is another that tracers see.
+_kept: weakref.WeakKeyDictionary[Checkable, dict[str, tuple[tuple, Callable]]] = weakref.WeakKeyDictionary()
+
+
+def kept(sample: Sample, kind: str, make: Callable[[], Callable]) -> Callable:
+    """The compiled function of the check before, where this one is of the same op, traced alike, on the same inputs."""
+    told = traces.digest(sample.op.qualname)
+    if not told:
+        return make()
+    key = (told, sample.op.torch_op, form(sample.case.bound(sample.op.schema)), sample.device, torch.is_grad_enabled())
+    held = _kept.setdefault(sample.op, {})
+    if kind not in held or held[kind][0] != key:
+        held[kind] = (key, make())
+    return held[kind][1]
 
 
 def compiled(sample: Sample) -> Row:
@@ -128,18 +167,18 @@ def _both_ways(sample: Sample) -> list[dict[str, Tensor]]:
     def call(args: tuple, kwargs: dict) -> object:
         return target(*args, **kwargs)
 
-    # A code object of its own: dynamo counts recompilations per code object, and eight are the limit. Static, since
-    # it also remembers by file and line which sizes changed, here from one op to the next.
-    code = call.__code__.replace(co_name="checked")
-    call = types.FunctionType(code, call.__globals__, "checked", None, call.__closure__)
+    def compile_() -> Callable:
+        # A code object of its own: dynamo counts recompilations per code object, and eight are the limit. Static, since
+        # it also remembers by file and line which sizes changed, here from one op to the next.
+        code = call.__code__.replace(co_name="checked")
+        own = types.FunctionType(code, call.__globals__, "checked", None, call.__closure__)
+        return torch.compile(own, backend="aot_eager", fullgraph=True, dynamic=False)
+
     left = []
-    try:
-        for function in (call, torch.compile(call, backend="aot_eager", fullgraph=True, dynamic=False)):
-            args, kwargs = sample.inputs()
-            with torch.no_grad():
-                returned = function(args, kwargs)
-            named = dict(zip([a.name for a in schema.arguments], [*args, *kwargs.values()], strict=True))
-            left.append(agree.leaves(schema, named, returned))
-    finally:
-        torch._C._dynamo.eval_frame.reset_code(code)
+    for function in (call, kept(sample, "dynamo", compile_)):
+        args, kwargs = sample.inputs()
+        with torch.no_grad():
+            returned = function(args, kwargs)
+        named = dict(zip([a.name for a in schema.arguments], [*args, *kwargs.values()], strict=True))
+        left.append(agree.leaves(schema, named, returned))
     return left
