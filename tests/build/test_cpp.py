@@ -139,17 +139,17 @@ def test_command_lines_are_golden(monkeypatch):
         "-fno-gnu-unique", "-O3", "-march=native",
     )  # fmt: skip
     assert flags.linking(GCC, "body", ["-O3", "-lm", "-L", "lib", "x.a"]) == (
-        "-fuse-ld=gold", "-Wl,-z,defs", "-lm", "-L", "lib", "x.a",
+        "-fuse-ld=gold", "-Wl,--exclude-libs=libstdc++.a", "-Wl,-z,defs", "-lm", "-L", "lib", "x.a",
     )  # fmt: skip
     monkeypatch.setattr(toolchain, "torch", lambda: toolchain.Torch("2.13.0", "abc", ("/t/include",), "/t/lib"))
     assert flags.compiling(GCC, "launcher", ["-O3"])[-5:] == (
         "-O1", "-DTORCH_TARGET_VERSION=0x020b000000000000", "-isystem", "/t/include", "-O3",
     )  # fmt: skip
     assert flags.linking(GCC, "launcher") == (
-        "-fuse-ld=gold", "-Wl,-z,defs", "-L/t/lib", "-Wl,-rpath,/t/lib", "-ltorch_cpu", "-lc10",
+        "-fuse-ld=gold", "-Wl,--exclude-libs=libstdc++.a", "-Wl,-z,defs", "-L/t/lib", "-Wl,-rpath,/t/lib", "-ltorch_cpu", "-lc10",
     )  # fmt: skip
     assert flags.linking(GCC, "launcher", stub="/s") == (
-        "-fuse-ld=gold", "-Wl,--no-as-needed", "-L/s", "-Wl,-rpath,/t/lib", "-ltorch_cpu",
+        "-fuse-ld=gold", "-Wl,--exclude-libs=libstdc++.a", "-Wl,--no-as-needed", "-L/s", "-Wl,-rpath,/t/lib", "-ltorch_cpu",
     )  # fmt: skip
     assert flags.folders(["-Ia", "-I", "b", "-O3", "-isystem", "c"]) == ("a", "b", "c")
 

@@ -270,7 +270,7 @@ CUDA_SCALE = """\
 template <typename T>
 __global__ void scale(const T* x, T* out, float k, int n) {
   int i = blockIdx.x * 256 + threadIdx.x;
-  if (i < n) out[i] = T(x[i] * k + 1);
+  if (i < n) out[i] = T(float(x[i]) * k + 1);
 }
 """
 

@@ -61,10 +61,10 @@ def test_a_parcel_s_storage_comes_with_its_offsets_and_may_not_change(memory):
     assert torch.equal(a, base[1:, 1]) and torch.equal(b, base[:, ::2])
     assert (a.stride(), b.stride()) == ((6,), (6, 2))
     assert a.data_ptr() - b.data_ptr() == 28
-    assert memory.changed_byte(block, b"", []) is None
+    assert memory.changed_byte(block, bytearray(), []) is None
     b[2, 1] = -1
-    assert memory.changed_byte(block, b"", []) == 4 * 14 + 2
-    assert memory.changed_byte(block, b"", [b]) is None
+    assert memory.changed_byte(block, bytearray(), []) == 4 * 14 + 2
+    assert memory.changed_byte(block, bytearray(), [b]) is None
 
 
 def test_a_frozen_block_may_not_change_and_a_thawed_one_may(memory):
@@ -72,10 +72,10 @@ def test_a_frozen_block_may_not_change_and_a_thawed_one_may(memory):
     made = memory.tensor(block, Meta(torch.float32, (4,), (1,)))
     made.fill_(1)
     frozen = memory.freeze(block)
-    assert not frozen.writable and memory.changed_byte(frozen, b"", []) is None
+    assert not frozen.writable and memory.changed_byte(frozen, bytearray(), []) is None
     made[2] = 2
-    assert memory.changed_byte(frozen, b"", []) == 8 + 2
-    assert memory.changed_byte(memory.thaw(frozen), b"", []) is None
+    assert memory.changed_byte(frozen, bytearray(), []) == 8 + 2
+    assert memory.changed_byte(memory.thaw(frozen), bytearray(), []) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex128, torch.int8, torch.bool])
@@ -102,7 +102,7 @@ def test_bare_memory_has_no_zones_and_no_poison():
     assert memory.damage(block) is None
     made = memory.tensor(block, Meta(torch.float32, (5, 123), (123, 1)))
     assert memory.unwritten(made, block) == 0
-    assert memory.changed_byte(memory.freeze(block), b"", []) is None
+    assert memory.changed_byte(memory.freeze(block), bytearray(), []) is None
 
 
 MESSAGES = {

@@ -74,7 +74,7 @@ def test_a_changed_byte_is_found_unless_a_tensor_that_may_change_has_it():
     block = guard.allocate(4 * 12)
     base = guard.tensor(block, Meta(torch.float32, (3, 4), (4, 1)))
     base.copy_(torch.arange(12.0).view(3, 4))
-    before = ctypes.string_at(block.start, 48)
+    before = bytearray(ctypes.string_at(block.start, 48))
     column = base[:, 1]
     assert guard.changed_byte(block, before, []) is None
     column.add_(1)

@@ -94,7 +94,7 @@ def _speaks_python(whole: Extension, chosen: Mapping[str, str]) -> bool:
 
 def _linking(whole: Extension, chosen: Mapping[str, str]) -> tuple[str, ...]:
     """An undefined name is an error of the linker, but Python's own names are in the process, not in a library."""
-    made = [f"-fuse-ld={whole.compiler.linker}"] if whole.compiler.linker else []
+    made = [*([f"-fuse-ld={whole.compiler.linker}"] if whole.compiler.linker else []), f"-Wl,{flags.ITS_OWN}"]
     if whole.cuda and not torch_ninja.has_cuda():
         return tuple(made)  # it is not loaded, and what CUDA's own libraries define is not here
     return (*made, "-Wl,-z,defs", *(["-Wl,--warn-unresolved-symbols"] if _speaks_python(whole, chosen) else []))

@@ -35,8 +35,7 @@ template <typename... T> [[noreturn]] __attribute__((noinline, cold)) void unmet
 }
 }  // namespace wb
 
-// The words alone: where the check stands, the caller of an op need not know, and cells move. torch's own goes through a
-// std::ostringstream, which was seen to crash where another library of the process brings a C++ library of its own.
+// The words alone: where the check stands, the caller of an op need not know, and cells move.
 #undef STD_TORCH_CHECK
 #define STD_TORCH_CHECK(cond, ...)                                         \
   if (__builtin_expect(!(cond), 0)) {                                      \

@@ -56,7 +56,7 @@ def judge(got: Mapping[str, Tensor], wanted: Expected, *, unwritten: Mapping[str
         if verdict.wrong.any():
             never = (unwritten or {}).get(o.name, 0)
             inputs = wanted.case.bound(wanted.schema) if wanted.compared is None and not wanted.cotangents else None
-            found = mismatch(o.name, values[o.name], o.value, verdict.wrong, never, inputs)
+            found = mismatch(o.name, values[o.name].cpu(), o.value.cpu(), verdict.wrong.cpu(), never, inputs)
             return Outcome(name, dtype, "mismatch", verdict.share, _sentence(found), found)
         share = max(share, verdict.share)
     return Outcome(name, dtype, "agree", share, wanted.note)

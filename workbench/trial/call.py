@@ -33,7 +33,7 @@ class Call:
         named += [(a, step.keywords[a.name]) for a in declared if a.name in step.keywords]
         self.trial = trial
         self.mutated: dict[str, torch.Tensor] = {}
-        self.originals: dict[int, bytes] = {}
+        self.originals: dict[int, bytearray] = {}
         self.uses: dict[tuple[int, int], list[tuple[str, Given]]] = {}
         self.writes: set[tuple[int, int]] = set()
         self.homes: dict[tuple[int, int], Block] = {}

@@ -131,7 +131,7 @@ class Memory:
         back.copy_(_pattern(pattern, place.back, place.front + place.nbytes, region.device))
         return found
 
-    def changed_byte(self, block: Block, original: bytes, allowed: list[torch.Tensor]) -> int | None:
+    def changed_byte(self, block: Block, original: bytearray, allowed: list[torch.Tensor]) -> int | None:
         """As `guard.changed_byte`; the original is this one's own."""
         was = self.former.get(block.start)
         if was is None or torch.equal(was, self._data(block)):
@@ -172,7 +172,7 @@ class Memory:
         self.freeze(block)
         self.regions[block.start].fill_(0)
         self.damage(block)
-        self.changed_byte(block, b"", [made[:1]])
+        self.changed_byte(block, bytearray(), [made[:1]])
         self.content(made)
         self.clear()
 

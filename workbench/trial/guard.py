@@ -122,10 +122,10 @@ def thaw(block: Block) -> Block:
     return replace(block, writable=True)
 
 
-def image(data: bytes | memoryview, place: Room) -> bytes:
-    """The pages that a file must hold for `open_image`."""
+def image(address: int, place: Room) -> tuple[bytes | memoryview, ...]:
+    """The pages that a file must hold for `open_image`, in parts: `place.nbytes` bytes at `address` between canaries."""
     front = _canary(place.front, 0, CANARY_OF_ARGUMENTS)
-    return front + bytes(data) + _canary(place.back, place.front + place.nbytes, CANARY_OF_ARGUMENTS)
+    return front, _memory(address, place.nbytes), _canary(place.back, place.front + place.nbytes, CANARY_OF_ARGUMENTS)
 
 
 def damage(block: Block) -> tuple[str, int, int] | None:
@@ -148,8 +148,12 @@ def tensor(block: Block, meta: Meta) -> torch.Tensor:
 
 def content(tensor: torch.Tensor) -> memoryview:
     """The bytes from the first element to the last one, gaps included; valid as long as the tensor is."""
-    count = Meta.of(tensor).extent * tensor.element_size()
-    return memoryview((ctypes.c_ubyte * count).from_address(tensor.data_ptr())) if count else memoryview(b"")
+    return _memory(tensor.data_ptr(), Meta.of(tensor).extent * tensor.element_size())
+
+
+def _memory(address: int, count: int) -> memoryview:
+    """Bytes where they lie; `ctypes.string_at` would copy them, and takes no more than 2**31 - 1."""
+    return memoryview((ctypes.c_ubyte * count).from_address(address)) if count else memoryview(b"")
 
 
 def unwritten(tensor: torch.Tensor, block: Block) -> int:
@@ -183,12 +187,12 @@ def byte_strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return (*(s * tensor.element_size() for s in tensor.stride()), 1)
 
 
-def changed_byte(block: Block, original: bytes, allowed: list[torch.Tensor]) -> int | None:
+def changed_byte(block: Block, original: bytearray, allowed: list[torch.Tensor]) -> int | None:
     """The first byte of `block` that differs from `original` and belongs to no tensor in `allowed`."""
-    if ctypes.string_at(block.start, block.room.nbytes) == original:
+    if not original:
         return None
-    was = torch.frombuffer(bytearray(original), dtype=torch.uint8)
-    return first_change(was, _bytes_at(block.start, block.room.nbytes), block, allowed)
+    was, now = torch.frombuffer(original, dtype=torch.uint8), _bytes_at(block.start, block.room.nbytes)
+    return None if torch.equal(was, now) else first_change(was, now, block, allowed)
 
 
 def first_change(was: torch.Tensor, now: torch.Tensor, block: Block, allowed: list[torch.Tensor]) -> int | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +43,7 @@ class Parcel:
             if len({settled[n].element_size() for n in names}) > 1:  # each view must start at a whole element
                 first -= (first - settled[names[0]].untyped_storage().data_ptr()) % 16
             place = guard.room(end - first, first % guard.ALIGNMENT)
-            _write(file.fd, guard.image(ctypes.string_at(first, end - first), place), position)
+            _write(file.fd, guard.image(first, place), position)
             rooms.append((position, place))
             position += place.mapped
             for name, (start, _) in zip(names, spans, strict=True):
@@ -59,10 +58,15 @@ class Parcel:
             raise KeyError(name)
         return Given(self, name)
 
-    def bytes_of(self, number: int) -> bytes:
+    def bytes_of(self, number: int) -> bytearray:
         """What the file holds of the storage `number`."""
         position, place = self.rooms[number]
-        return os.pread(self.file.fd, place.nbytes, position + place.front)
+        data, position = bytearray(place.nbytes), position + place.front
+        view = memoryview(data)
+        while view:  # Linux reads and writes less than 2**31 bytes at a time
+            count = os.preadv(self.file.fd, [view], position)
+            position, view = position + count, view[count:]
+        return data
 
 
 def _settled(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -78,11 +82,12 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + Meta.of(tensor).extent * tensor.element_size()
 
 
-def _write(fd: int, data: bytes, position: int) -> None:
-    view = memoryview(data)
-    while view:
-        count = os.pwrite(fd, view, position)
-        position, view = position + count, view[count:]
+def _write(fd: int, parts: Iterable[bytes | memoryview], position: int) -> None:
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            count = os.pwrite(fd, view, position)
+            position, view = position + count, view[count:]
 
 
 def _seal(fd: int) -> None:

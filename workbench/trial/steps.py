@@ -219,7 +219,7 @@ class Trial:
                 found = ("overrun", explain.damaged(block, *hit))
             elif (block.argument or not block.writable) and found[0] == "ok":
                 inside = [t for t in call.mutated.values() if self.home(t) is block]
-                byte = self.memory.changed_byte(block, call.originals.get(block.start, b""), inside)
+                byte = self.memory.changed_byte(block, call.originals.get(block.start, bytearray()), inside)
                 if byte is not None:
                     found = ("mutation", explain.mutated(block, byte))
             if block.start not in self.own or block.tensors:  # the code may keep for later what it did not return
