@@ -11,8 +11,8 @@ from ..toolchain import Compiler
 # The user's own flags come later, and win.
 ALWAYS = ("-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-pipe", "-ftabstop=1", "-fdiagnostics-color=never")
 GCC_ONLY = ("-fno-gnu-unique",)  # a unique symbol would keep the first version of a re-run cell alive for all
-# Where a compiler puts a C++ library of its own into all it links, as some are set up to, its names stay inside. Else the
-# unique ones among them (std::locale::id) are bound to the copy that torch brought: a std::ostringstream then crashes.
+# Where a compiler puts a C++ library of its own into all it links, as some are set up to, its names stay inside. Else
+# the unique ones among them (std::locale::id) are bound to the copy that torch brought: a std::ostringstream crashes.
 ITS_OWN = "--exclude-libs=libstdc++.a"
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # 2.11, the oldest torch that is supported
 STABLE = ("launcher", "host", "host-cuda")  # the kinds that stand on torch's stable ABI

@@ -154,7 +154,8 @@ class Unit:
     def command(self, source: str, output: str) -> list[str]:
         """The command line that makes the shared object `output` of the file `source`."""
         torch = toolchain.torch()
-        hosts, links = "-fPIC,-fvisibility=hidden,-fdiagnostics-color=never", ["-z,defs", flags.ITS_OWN, f"-rpath,{torch.lib}"]
+        hosts = "-fPIC,-fvisibility=hidden,-fdiagnostics-color=never"
+        links = ["-z,defs", flags.ITS_OWN, f"-rpath,{torch.lib}"]
         hosts += ",-fno-gnu-unique" if self.compiler.family == "gcc" else ""
         given = [w for word in self.flags for w in _spoken(word)]
         return [

@@ -123,7 +123,7 @@ def thaw(block: Block) -> Block:
 
 
 def image(address: int, place: Room) -> tuple[bytes | memoryview, ...]:
-    """The pages that a file must hold for `open_image`, in parts: `place.nbytes` bytes at `address` between canaries."""
+    """The pages that a file must hold for `open_image`, in parts: the bytes at `address` between canaries."""
     front = _canary(place.front, 0, CANARY_OF_ARGUMENTS)
     return front, _memory(address, place.nbytes), _canary(place.back, place.front + place.nbytes, CANARY_OF_ARGUMENTS)
 
