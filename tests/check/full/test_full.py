@@ -298,6 +298,9 @@ def test_counts_past_a_limit_are_run_where_there_is_memory(scale):
     tries = tryout.tries_of(scale)[0]
     families = full.run.Full(scale, "cpu", [], (), lambda p: None).families
     made = list(special.huge(tries, scale.schema, families, limit=1 << 16))
+    long = list(special.huge(tries, scale.schema, families, limit=1 << 16, limit_s=0))
     tries.close()
+    assert [r.case for r in long] == ["past 2**16 elements", "past 2**16 bytes"]
+    assert {r.status for r in long} == {"skip"} and "not run: it takes about " in long[0].detail
     assert [r.case for r in made] == ["past 2**16 elements", "past 2**16 bytes"]
     assert made[0].status == "fail" and "elements differ" in made[0].detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -20,6 +21,7 @@ from .variant import Variant
 REPEATS = 24
 OVERLAP_S = 0.04  # of one run: some time slices, so that threads are at work together on a busy machine, too
 MOST = 1 << 23  # elements for that
+PART, HUGE_S = 64, 20.0  # a count past 2**31 is left out where by its 64th part it would take longer
 SPREAD = "expanded incoming gradients"
 
 
@@ -70,23 +72,42 @@ def determinism(found: Sequence[Finding], where: str = "") -> Row:
     return Row("determinism", labels, "fail" if strict else "pass", said, cure("determinism", said) if strict else "")
 
 
-def huge(tries: Tries, schema: Schema, families: Sequence[Sizes], limit: int = 1 << 31) -> Iterator[Row]:
-    """Element and byte counts past `limit`, where there is memory for them."""
+def huge(
+    tries: Tries, schema: Schema, families: Sequence[Sizes], limit: int = 1 << 31, limit_s: float = HUGE_S
+) -> Iterator[Row]:
+    """Element and byte counts past `limit`, where there is memory for them, and time: a part of each goes first."""
     for family in families[:1]:
         if tries.sequential:
             about = f"past 2**{limit.bit_length() - 1} elements or bytes{rows.elsewhere(tries.device)}"
             yield Row("sizes", about, "skip", "not run: in an interpreter it takes too long")
             continue
-        for variant, nbytes in sweep.huge(sweep.bases_of(family, schema)[0], family, schema, limit):
-            free = available_bytes(torch.device("cpu"))
-            if 2 * nbytes > free:
-                said = f"not run: it takes about {2 * nbytes / 2**30:.0f} GB, {free / 2**30:.0f} GB are free"
-                yield Row("sizes", variant.about + rows.elsewhere(tries.device), "skip", said)
-                continue
-            case = variant.case(schema)
-            found = tries.submit([case]).result() if case is not None else []
-            made = rows.row("sizes", variant.about, [Tried(variant, f) for f in found], device=tries.device)
+        base = sweep.bases_of(family, schema)[0]
+        parts = sweep.huge(base, family, schema, limit // PART)
+        for (variant, nbytes), (part, _) in zip(sweep.huge(base, family, schema, limit), parts, strict=True):
+            made = _huge(tries, schema, variant, part, nbytes, limit_s)
             yield from [made] if made is not None else []
+
+
+def _huge(tries: Tries, schema: Schema, variant: Variant, part: Variant, nbytes: int, limit_s: float) -> Row | None:
+    free = available_bytes(torch.device("cpu"))
+    if 2 * nbytes > free:
+        said = f"not run: it takes about {2 * nbytes / 2**30:.0f} GB, {free / 2**30:.0f} GB are free"
+        return Row("sizes", variant.about + rows.elsewhere(tries.device), "skip", said)
+    made, took_s = _timed(tries, part, schema)
+    if made is not None and made.status == "fail":
+        return made
+    if PART * took_s > limit_s:
+        said = f"not run: it takes about {PART * took_s:.0f} s here"
+        return Row("sizes", variant.about + rows.elsewhere(tries.device), "skip", said)
+    return _timed(tries, variant, schema)[0]
+
+
+def _timed(tries: Tries, variant: Variant, schema: Schema) -> tuple[Row | None, float]:
+    """What came of it, and the seconds that it took."""
+    start, case = time.perf_counter(), variant.case(schema)
+    found = tries.submit([case]).result() if case is not None else []
+    made = rows.row("sizes", variant.about, [Tried(variant, f) for f in found], device=tries.device)
+    return made, time.perf_counter() - start
 
 
 def spread(tries: Tries, families: Sequence[Sizes]) -> Iterator[Row]:
