@@ -107,7 +107,32 @@ def test_cuptis_durations_are_those_of_the_device_in_order():
         {"name": "Memset (Device)", "cat": "gpu_memset", "ts": 3.0, "dur": 30.1},
         {"name": "no time", "ph": "M"},
     ]
-    assert cupti.on_device(trace) == [("Memset (Device)", 30.1), ("add", 4.864)]
+    assert [(e["name"], e["dur"]) for e in cupti.on_device(trace)] == [("Memset (Device)", 30.1), ("add", 4.864)]
+
+
+def traced(*parts):
+    """What a device did, a microsecond after the other: (name, microseconds)."""
+    at, found = 0.0, []
+    for name, us in parts:
+        found.append({"name": name, "cat": "kernel", "ts": at, "dur": us})
+        at += us + 1
+    return found
+
+
+@pytest.mark.parametrize(("cold", "spans"), [(True, [3.0 + 1 + 5.0, 4.0 + 1 + 5.0]), (False, [30 + 10.0, 30 + 11.0])])
+def test_what_a_call_takes_is_from_its_first_kernel_to_the_end_of_its_last(cold, spans):
+    emptied = ("fill", 30.0)
+    dry = [("spin_kernel", 9.0), emptied, ("a", 99.0)]  # a batch whose queue ran dry is queued again
+    seen = traced(*dry, ("spin_kernel", 99.0), emptied, ("a", 3.0), ("b", 5.0), emptied, ("a", 4.0), ("b", 5.0))
+    assert cupti.spans_us(seen, 2, cold) == pytest.approx(spans)
+
+
+def test_what_does_not_divide_into_the_calls_is_not_guessed():
+    spin = ("spin_kernel", 9.0)
+    assert cupti.spans_us(traced(spin, ("a", 1.0), ("b", 1.0), ("a", 1.0)), 2, cold=False) == []
+    assert cupti.spans_us(traced(spin, ("fill", 1.0), ("fill", 1.0)), 2, cold=True) == []  # nothing of the calls' own
+    assert cupti.spans_us(traced(("a", 1.0), ("a", 1.0)), 2, cold=False) == []
+    assert cupti.spans_us([], 2, cold=False) == []
 
 
 def test_what_a_case_needs_is_known_before_it_is_made():

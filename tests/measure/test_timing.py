@@ -26,6 +26,25 @@ def test_a_kernels_time_is_the_devices_without_launch_events_or_flush(seconds):
     assert gpu.flushed >= LEAST
 
 
+def test_what_events_take_is_asked_about_each_short_call():
+    """As on a real GPU: more around one kernel than around another."""
+    gpu, asked = Gpu(event_s=3e-6), []
+
+    def compared(clock, call):
+        asked.append(call.name)
+        between = clock.between_events([call])[0]
+        return {"k0": between - 5e-6, "k1": between - 4e-6}.get(call.name)
+
+    clock = GpuClock(gpu, overhead_s=2e-6, compared=compared)
+    calls = gpu_calls(gpu, 5e-6, 5e-6, 6e-6, 2e-3)
+    calls.append(Call("reset", gpu.kernel(5e-6), before=lambda: None))
+    for call in calls:
+        clock.warm(call)
+    assert asked == ["k0", "k1", "k2"], "not about a long one, nor one that cannot be repeated as it is"
+    (found,) = clock.sample(calls[:4], [[0, 1, 2, 3]])
+    assert found == pytest.approx([5e-6, 4e-6, 7e-6, 2.001e-3])  # of k2 nothing was told
+
+
 def test_a_warm_cache_is_not_emptied():
     gpu = Gpu()
     clock = GpuClock(gpu, cold=False, overhead_s=1e-6)

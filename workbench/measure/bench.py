@@ -20,6 +20,7 @@ from ..version import Version
 from . import advice, bench_options, ceilings, memory, nvml, statistics
 from .clock import Clock, CpuClock, GpuClock
 from .contestants import Contestant, Lending, by_slot
+from .cupti import overhead_of
 from .device import Cuda
 from .extras import HELD_NOTE, extras, held_up
 from .points import Point, points
@@ -155,7 +156,7 @@ def bench(
     tasks = [(p, s) for s in entered for p in where]
     allowed = bench_options.budget(budget, len(tasks), sweep is not None)
     overhead = ceilings.event_overhead_s() if device == "cuda" and clock is None else 0.0
-    clock = clock or (GpuClock(Cuda(), cold, overhead) if device == "cuda" else CpuClock(now))
+    clock = clock or (GpuClock(Cuda(), cold, overhead, overhead_of) if device == "cuda" else CpuClock(now))
     read = nvml.Meter().read if device == "cuda" else _no_reading
     run = _Run(op, device, clock, allowed, len(tasks), tell, now, read, start=now())
     stopped = False

@@ -23,6 +23,7 @@ BATCH_S = 0.02  # of work on the device that is queued at once
 QUEUED, LAUNCH_S = 500, 3e-6  # commands queued at once (about 1,000 fit), and what one of them costs the CPU
 ROUNDS = 64
 PADDING_S = 100e-6
+SHORT_S = 50e-6  # what two events take around a call differs by 0.9 us: of a longer one, less than 2 %
 
 
 @dataclass(frozen=True)
@@ -135,15 +136,17 @@ class GpuClock:
     """Time between two events around each call, while the launches of a whole batch wait behind a kernel that spins.
 
     So nothing that the CPU does is in it. `cold` empties the L2 cache before each call, as in a model, where other
-    kernels come in between. What two events take by themselves (`overhead_s`, measured against CUPTI once a device) is
-    subtracted: for a kernel of 5 us it is a third.
+    kernels come in between. What two events take by themselves is subtracted: for a kernel of 5 us it is a third.
+    `overhead_s` is what they take as a rule; `compared`, for a short call, what they take around that very one.
     """
 
     device: Device
     cold: bool = True
     overhead_s: float = 0.0
+    compared: Callable[[GpuClock, Call], float | None] | None = None
     hidden: bool = True
     takes: dict[str, tuple[float, float]] = field(default_factory=dict)  # (device, enqueue) seconds by contestant
+    overheads: dict[str, float] = field(default_factory=dict)  # seconds by contestant
 
     def warm(self, call: Call) -> None:
         """Three calls (the first may load or compile), then one that tells how long it takes."""
@@ -152,14 +155,19 @@ class GpuClock:
                 call.run()
             self.device.synchronize()
             self.takes[call.name] = self._once(call)
+            if self.compared is not None and self.takes[call.name][0] < SHORT_S and call.before is None:
+                found = self.compared(self, call)
+                if found is not None:
+                    self.overheads[call.name] = found
 
     def rounds(self, calls: Sequence[Call]) -> int:
         """How many rounds are queued at once: not so many that the queue is full or the user waits."""
         if any(c.enter is not None or c.before is not None for c in calls):
             return 1  # what comes before a turn must not meet work of the turn before
-        return self._fitting(calls)
+        return self.fitting(calls)
 
-    def _fitting(self, calls: Sequence[Call]) -> int:
+    def fitting(self, calls: Sequence[Call]) -> int:
+        """How many times all of these can be queued at once."""
         device = sum(self.takes[c.name][0] for c in calls)
         flush = self.device.flush_s * len(calls) if self.cold else 0.0
         commands = sum(4 + self.takes[c.name][1] / LAUNCH_S for c in calls)  # two events, a flush, and its launches
@@ -180,7 +188,7 @@ class GpuClock:
     def _apart(self, calls: Sequence[Call], order: Sequence[int]) -> list[float]:
         took = [0.0] * len(calls)
         for i in order:
-            count = 1 if calls[i].before is not None else self._fitting([calls[i]])
+            count = 1 if calls[i].before is not None else self.fitting([calls[i]])
             with turn(calls[i]):
                 self.device.synchronize()
                 seconds = self._batch([calls[i]] * count)
@@ -197,6 +205,12 @@ class GpuClock:
         return seconds, enqueue
 
     def _batch(self, calls: Sequence[Call], enqueue: float | None = None) -> list[float]:
+        """Device seconds of each of them, without what the events take."""
+        seconds = self.between_events(calls, enqueue)
+        less = [self.overheads.get(c.name, self.overhead_s) for c in calls]
+        return [max(took - overhead, 1e-9) for took, overhead in zip(seconds, less, strict=True)]
+
+    def between_events(self, calls: Sequence[Call], enqueue: float | None = None) -> list[float]:
         """Queue all of them behind a spinning kernel; if the queue ran dry meanwhile, once more behind a longer one."""
         d = self.device
         if enqueue is None:
@@ -223,4 +237,4 @@ class GpuClock:
                 break
             spin = 2 * took + PADDING_S
         self.hidden = self.hidden and not waited
-        return [max(b.elapsed_time(a) * 1e-3 - self.overhead_s, 1e-9) for b, a in marks]
+        return [b.elapsed_time(a) * 1e-3 for b, a in marks]
