@@ -162,9 +162,7 @@ class Tried:
         return call
 
     def _inputs(self) -> Mapping[str, object]:
-        if self.given is not None:
-            return {a.name: self.given.values[a.name] for a in self.op.schema.arguments}
-        return self.case.bound(self.op.schema)
+        return {a.name: self.evidence.values[a.name] for a in self.op.schema.arguments}
 
     def _backward_arguments(self) -> list[object]:
         op, device, values = self.op, self.version.device, moved(fresh(dict(self.evidence.values)), self.version.device)

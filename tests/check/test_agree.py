@@ -306,6 +306,6 @@ def test_a_large_output_is_judged_in_pieces_as_it_is_as_a_whole(monkeypatch, sha
     if wrong:
         got.view(shape[0], -1)[min(wrong[0], shape[0] - 1), wrong[1]] += 0.5
     whole = judge({"out": got}, wanted)
-    monkeypatch.setattr(agree, "PIECE", piece)
+    monkeypatch.setattr(agree, "PIECE", {"cpu": piece})
     assert judge({"out": got}, wanted) == whole
     assert whole.status == ("mismatch" if wrong else "agree")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from workbench.trial import Meta, Parcel, gpu_faults, guard
+from workbench.trial import Meta, Parcel, gpu_faults, gpu_guard, guard
 from workbench.trial.gpu_guard import LEAST_ZONE, MOST_ZONE, Memory, room
 
 
@@ -65,6 +65,29 @@ def test_a_parcel_s_storage_comes_with_its_offsets_and_may_not_change(memory):
     b[2, 1] = -1
     assert memory.changed_byte(block, bytearray(), []) == 4 * 14 + 2
     assert memory.changed_byte(block, bytearray(), [b]) is None
+
+
+def test_a_file_is_read_once_for_all_steps_and_again_after_a_stray_write(memory, monkeypatch):
+    read = []
+    monkeypatch.setattr(gpu_guard, "_read", lambda *a, read=read, plain=gpu_guard._read: (read.append(a[1]), plain(*a)))
+    parcel = Parcel.of({"a": torch.arange(8.0)})
+    position, place = parcel.rooms[0]
+
+    def opened():
+        block = memory.open_image(parcel.file.fd, position, place, (("a", parcel.tensors["a"][1]),), writable=False)
+        return block, memory.tensor(block, parcel.tensors["a"][1])
+
+    for _ in range(3):
+        block, a = opened()
+        assert torch.equal(a, torch.arange(8.0)) and memory.changed_byte(block, bytearray(), []) is None
+        memory.release(block)
+    assert len(read) == 1
+    block, a = opened()
+    a[1] = 7
+    assert memory.changed_byte(block, bytearray(), []) == 4 + 2
+    assert torch.equal(opened()[1], torch.arange(8.0)) and len(read) == 2
+    memory.clear()  # the end of a job: its files are closed, and other ones may have their numbers
+    assert torch.equal(opened()[1], torch.arange(8.0)) and len(read) == 3
 
 
 def test_a_frozen_block_may_not_change_and_a_thawed_one_may(memory):

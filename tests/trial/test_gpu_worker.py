@@ -349,6 +349,18 @@ def test_memory_is_given_back(stand, x):
     assert stand.run(job("counts_what_is_alive", x=x), 20).printed == "0 large tensors\n"
 
 
+def test_a_large_result_of_the_same_bits_is_sent_once(stand):
+    x = torch.arange(float(1 << 19))
+    found = stand.run(job("twice", "twice", "writes_half", "twice", x=x), 20).results
+    outputs = [r.outputs[0] for r in found]
+    assert [r.status for r in found] == ["ok"] * 4 and all(torch.equal(o, 2 * x) for o in (outputs[0], outputs[1], outputs[3]))
+    assert not torch.equal(outputs[2], 2 * x)
+    first, again, half, last = (o.data_ptr() for o in outputs)
+    assert first == again and half != first and last not in (first, half)
+    small = stand.run(job("twice", "twice", x=x[:64]), 20).results
+    assert small[0].outputs[0].data_ptr() != small[1].outputs[0].data_ptr()
+
+
 def test_descriptors_of_the_notebook_stay_few(stand, x):
     right(stand, x)
     before = len(os.listdir("/proc/self/fd"))

@@ -25,7 +25,9 @@ from .expect import (
 )
 from .picture import mismatch
 
-PIECE = 1 << 14  # elements judged at a time: they stay in the caches, and torch starts no threads for so few
+# Elements judged at a time. On a CPU they stay in the caches, and torch starts no threads for so few; on a GPU it is a
+# matter of memory.
+PIECE = {"cpu": 1 << 14, "cuda": 1 << 24}
 
 
 def judge(got: Mapping[str, Tensor], wanted: Expected, *, unwritten: Mapping[str, int] | None = None) -> Outcome:
@@ -97,8 +99,9 @@ def _metadata(got: Mapping[str, Tensor], wanted: Expected) -> str:
 def _verdict(
     got: Tensor, output: Output, wanted: Expected, *, cancels: bool = False, terms: Tensor | None = None
 ) -> rule.Verdict:
-    if got.numel() > PIECE and not cancels and got.shape[0] > 1 and math.prod(got.shape[1:]) >= rule.ROW:
-        return _in_pieces(got, output, wanted)
+    piece = PIECE[output.value.device.type]
+    if got.numel() > piece and not cancels and got.shape[0] > 1 and math.prod(got.shape[1:]) >= rule.ROW:
+        return _in_pieces(got, output, wanted, piece)
     reference, true, case = output.value, output.true, wanted.case
     got = got.to(reference.device)
     if not (got.is_floating_point() or got.is_complex()):
@@ -119,9 +122,9 @@ def _verdict(
     return rule.Verdict(verdict.wrong.any(-1), verdict.share) if got.is_complex() else verdict
 
 
-def _in_pieces(got: Tensor, output: Output, wanted: Expected) -> rule.Verdict:
+def _in_pieces(got: Tensor, output: Output, wanted: Expected, piece: int) -> rule.Verdict:
     """The same verdict, some rows at a time: a row is held against nothing outside of it."""
-    step = max(PIECE // math.prod(got.shape[1:]), 1)
+    step = max(piece // math.prod(got.shape[1:]), 1)
     found = []
     for k in range(0, got.shape[0], step):
         rows = slice(k, k + step)

@@ -19,6 +19,7 @@ from .protocol import Meta
 
 # A grid that is twice too large writes as much behind its output as into it.
 LEAST_ZONE, MOST_ZONE = 256 << 10, 16 << 20
+IMAGES_BYTES = 1 << 30
 _WORD = 4
 
 stand_in_fault = ""  # what the device "cpu" says when it is asked, in place of a lost context
@@ -53,6 +54,7 @@ class Memory:
     bare: bool = False
     regions: dict[int, torch.Tensor] = field(default_factory=dict)  # all bytes of a block, by its address
     former: dict[int, torch.Tensor] = field(default_factory=dict)  # what the data of a block must still be
+    images: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # what lies in a file, by (file, position)
 
     PROTECTS = False  # every block must be looked at
 
@@ -71,13 +73,21 @@ class Memory:
         canary = CANARY if writable else CANARY_OF_ARGUMENTS
         block = self._block(place_here, canary)
         with _disable_current_modes():
-            if place.nbytes:
-                data = torch.empty(place.nbytes, dtype=torch.uint8)
-                _read(fd, position + place.front, data)
-                self._data(block).copy_(data)
+            data = self._image(fd, position + place.front, place.nbytes)
+            self._data(block).copy_(data)
             if not self.bare:
-                self.former[block.start] = self._data(block).clone()
+                self.former[block.start] = data
         return replace(block, tensors=tensors, writable=writable, argument=True, canary=canary)
+
+    def _image(self, fd: int, position: int, nbytes: int) -> torch.Tensor:
+        """What lies in a file, read once for all steps of a job: large inputs take longer to bring here than a kernel."""
+        if (fd, position) not in self.images:
+            if sum(d.numel() for d in self.images.values()) + nbytes > IMAGES_BYTES:
+                self.images.clear()
+            data = torch.empty(nbytes, dtype=torch.uint8)
+            _read(fd, position, data)
+            self.images[fd, position] = data.to(self.device, copy=True)
+        return self.images[fd, position]
 
     def freeze(self, block: Block) -> Block:
         """The same block, to stay as it is from now on."""
@@ -98,6 +108,7 @@ class Memory:
     def clear(self) -> None:
         self.regions.clear()
         self.former.clear()
+        self.images.clear()
 
     def tensor(self, block: Block, meta: Meta) -> torch.Tensor:
         """A tensor on the bytes of a block."""
@@ -136,6 +147,7 @@ class Memory:
         was = self.former.get(block.start)
         if was is None or torch.equal(was, self._data(block)):
             return None
+        self.images.clear()  # code that writes where it should not may have come by there, too
         return guard.first_change(was, self._data(block), block, allowed)
 
     def unwritten(self, tensor: torch.Tensor, block: Block) -> int:
@@ -148,8 +160,12 @@ class Memory:
         if data.storage_offset() % _WORD == 0:
             _fill(data, POISON)
 
+    def flat(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The bytes from the first element to the last one, gaps included, where they are."""
+        return _flat(tensor)
+
     def content(self, tensor: torch.Tensor) -> memoryview:
-        """The bytes from the first element to the last one, gaps included, on the CPU."""
+        """The same, on the CPU."""
         if not tensor.numel():
             return memoryview(b"")
         data = _flat(tensor).cpu()
