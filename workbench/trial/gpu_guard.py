@@ -54,7 +54,7 @@ class Memory:
     bare: bool = False
     regions: dict[int, torch.Tensor] = field(default_factory=dict)  # all bytes of a block, by its address
     former: dict[int, torch.Tensor] = field(default_factory=dict)  # what the data of a block must still be
-    images: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # what lies in a file, by (file, position)
+    images: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # of files, by (file, position)
 
     PROTECTS = False  # every block must be looked at
 
@@ -80,7 +80,7 @@ class Memory:
         return replace(block, tensors=tensors, writable=writable, argument=True, canary=canary)
 
     def _image(self, fd: int, position: int, nbytes: int) -> torch.Tensor:
-        """What lies in a file, read once for all steps of a job: large inputs take longer to bring here than a kernel."""
+        """What lies in a file, read once for all steps of a job: bringing them here takes longer than most kernels."""
         if (fd, position) not in self.images:
             if sum(d.numel() for d in self.images.values()) + nbytes > IMAGES_BYTES:
                 self.images.clear()
