@@ -182,7 +182,8 @@ def _same(result: Any, former: Any) -> bool:
         return False
     these, those = (tensors_in([list(r.outputs), dict(r.mutated)]) for r in (result, former))
     return len(these) == len(those) and all(
-        (x.shape, x.stride(), x.dtype) == (y.shape, y.stride(), y.dtype) and torch.equal(_bytes(x), _bytes(y))
+        (x.shape, x.stride(), x.dtype) == (y.shape, y.stride(), y.dtype)
+        and (x.data_ptr() == y.data_ptr() or torch.equal(_bytes(x), _bytes(y)))  # sent once, or the same
         for x, y in zip(these, those, strict=True)
     )
 

@@ -10,6 +10,7 @@ import workbench as wb
 from workbench.measure import ceilings, cupti, nvml
 from workbench.measure.clock import Call, GpuClock
 from workbench.measure.device import Cuda
+from workbench.measure.extras import launch_us
 from workbench.measurement import headline
 
 pytestmark = pytest.mark.gpu
@@ -81,6 +82,14 @@ def test_a_small_kernel_is_measured_as_cupti_does():
         pytest.skip("CUPTI does not tell here")
     assert events == pytest.approx(statistics.median(kernels), rel=0.03)
     assert clock.hidden and 1e-6 < clock.overheads["mul"] < 10e-6
+
+
+def test_a_look_by_cupti_leaves_launches_as_cheap_as_they_were():
+    x = torch.ones(1024, device="cuda")
+    clock = GpuClock(Cuda())
+    before = launch_us(lambda: x * 2, clock)
+    assert cupti.durations_us(lambda: x * 2)
+    assert launch_us(lambda: x * 2, clock) < 1.5 * before
 
 
 def test_a_warm_cache_is_quicker():

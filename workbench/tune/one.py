@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -179,29 +180,21 @@ class One:
         """Those that compile, and agree with the reference where they can run."""
         good: list[Candidate] = []
         waiting: list[Candidate] = []
-        first, rest = ready[:1], ready[1:]  # so that the shortest budget has something
-        done = 0
-        for some in (first, rest):
-            if not some or (good and self.left(BUILD_SHARE) <= 0):
-                continue
-            for one, failed in self.space.build(some):
-                done += 1
-                self.job.trials.add((self.task.label, self.number[id(one)]))
-                self.job.step(self.task, "building", done, len(ready))
-                if failed is not None:
-                    self.put(one, failed.status, reason=failed.reason, registers=_registers(self.space, one))
-                elif self.task.unrunnable:
-                    self.put(one, NOT_RUN, reason=self.task.unrunnable)
-                else:
-                    waiting.append(one)
-                if len(waiting) >= BATCH:
-                    good += self._tried(waiting)
-                    waiting = []
-                if good and self.left(BUILD_SHARE) <= 0:
-                    break
-            good += self._tried(waiting)
-            waiting = []
-        return good
+        for done, (one, failed) in enumerate(self.space.build(ready), 1):
+            self.job.trials.add((self.task.label, self.number[id(one)]))
+            self.job.step(self.task, "building", done, len(ready))
+            if failed is not None:
+                self.put(one, failed.status, reason=failed.reason, registers=_registers(self.space, one))
+            elif self.task.unrunnable:
+                self.put(one, NOT_RUN, reason=self.task.unrunnable)
+            else:
+                waiting.append(one)
+            if len(waiting) >= (BATCH if good else 1):  # so that the shortest budget has something
+                good += self._tried(waiting)
+                waiting = []
+            if good and self.left(BUILD_SHARE) <= 0:
+                break
+        return good + self._tried(waiting)
 
     def _tried(self, some: Sequence[Candidate]) -> list[Candidate]:
         if not some:
@@ -220,8 +213,8 @@ def _seconds(clock: Clock, call: Call, budget_s: float, now: Callable[[], float]
     started = now()
     taken: list[float] = []
     while not taken or now() - started < budget_s or (len(taken) < LEAST and now() - started < LEAST_S):
-        rounds = clock.rounds([call])
-        taken += [r[0] for r in clock.sample([call], [[0]] * rounds)]
+        missing = max(LEAST - len(taken), math.ceil((budget_s - (now() - started)) / min(taken)) if taken else 1)
+        taken += [r[0] for r in clock.sample([call], [[0]] * min(clock.rounds([call]), missing))]
     return min(taken)
 
 

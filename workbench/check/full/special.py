@@ -21,7 +21,7 @@ from .variant import Variant
 REPEATS = 24
 OVERLAP_S = 0.04  # of one run: some time slices, so that threads are at work together on a busy machine, too
 MOST = 1 << 23  # elements for that
-PART, HUGE_S = 64, 20.0  # a count past 2**31 is left out where by its 64th part it would take longer
+PART, HUGE_S = 64, 8.0  # a count past 2**31 is left out where by its 64th part it would take longer
 SPREAD = "expanded incoming gradients"
 
 
