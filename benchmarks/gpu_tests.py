@@ -11,7 +11,7 @@ import collections
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as xml
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from benchmarks.common import ROOT, Figure, table, write
@@ -26,7 +26,7 @@ def files() -> list[str]:
 def counts(report: Path) -> dict[str, dict[str, float]]:
     """By file, from pytest's JUnit report: tests that passed, failed and were skipped, and their seconds."""
     found: dict[str, dict[str, float]] = {}
-    for case in xml.parse(report).iter("testcase"):
+    for case in ET.parse(report).iter("testcase"):
         name = case.get("classname", "").replace(".", "/") + ".py"
         row = found.setdefault(name, collections.defaultdict(float))
         kinds = {child.tag for child in case}

@@ -81,7 +81,7 @@ def test_a_small_kernel_is_measured_as_cupti_does():
     if not kernels:
         pytest.skip("CUPTI does not tell here")
     assert events == pytest.approx(statistics.median(kernels), rel=0.03)
-    assert clock.hidden and 1e-6 < clock.overheads["mul"] < 10e-6
+    assert 1e-6 < clock.overheads["mul"] < 10e-6
 
 
 def test_a_look_by_cupti_leaves_launches_as_cheap_as_they_were():

@@ -325,8 +325,11 @@ def test_a_second_gpu(scale):
     wb.triton(scale, SCALE)
     t = torch.randn(100, device="cuda:1")
     assert torch.equal(scale(t, 3.0), t * 3) and torch.cuda.current_device() == 0
-    found, called = graph_of(lambda t: scale(t, 3.0), t)
+    with torch.cuda.device(1):  # torch's own wrapper of a captured launch guards no device, Inductor's code does
+        found, called = graph_of(lambda t: scale(t, 3.0), t)
     assert torch.equal(found, t * 3) and LAUNCH in called
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(lambda t: scale(t, 3.0) + 1, fullgraph=True)(t), t * 3 + 1)
 
 
 def test_a_launcher_in_an_ordinary_cell(scale, tmp_path):
