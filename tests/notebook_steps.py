@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench import cells
 from workbench.build.triton_text import offering
 from workbench.errors import WorkbenchError
-from workbench.report import Line
+from workbench.reports.report import Line
 from workbench.source import Source
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench import adopt, extensions
+from workbench.adopt import adoption, extensions
 from workbench.build import extension, reload
 from workbench.build.result import Build
 from workbench.source import Source
@@ -120,7 +120,7 @@ def cells(compiled, monkeypatch, tmp_path):
             shutil.copyfile(compiled, path)
         return Build(digest, str(path), "full", 0.0, cached)
 
-    monkeypatch.setattr(adopt.extension, "build", build)
+    monkeypatch.setattr(adoption.extension, "build", build)
 
     def run(variant: str, more: str = "", **options):
         return wb.cpp(None, text(variant) + more, **options)

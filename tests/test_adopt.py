@@ -13,7 +13,8 @@ from torch import Tensor
 
 import workbench as wb
 from tests.reloading import cells, compiled  # noqa: F401  fixtures
-from workbench import adopt, define, extensions
+from workbench import define
+from workbench.adopt import adoption, extensions
 from workbench.cells import telling
 
 X = torch.arange(4.0)
@@ -133,7 +134,7 @@ def test_restore_loads_that_build_again(cells):
     ],
 )
 def test_what_fails_while_it_loads_costs_nothing(cells, monkeypatch, variant, error, said):
-    monkeypatch.setattr(adopt, "LIMIT_S", 2 if variant == "hangs" else 20)
+    monkeypatch.setattr(adoption, "LIMIT_S", 2 if variant == "hangs" else 20)
     found = cells("plain")
     with pytest.raises(error, match=said) as caught:
         cells(variant)

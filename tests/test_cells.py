@@ -193,7 +193,7 @@ def test_what_breaks_is_refused_and_nothing_is_lost(scale, statement, kind, word
 
 
 def test_a_hang_is_ended(scale, monkeypatch):
-    monkeypatch.setattr("workbench.examine.LIMIT_S", 0.5)
+    monkeypatch.setattr("workbench.judge.examine.LIMIT_S", 0.5)
     wb.cpp(scale, SCALE)
     with pytest.raises(wb.TrialError, match=r"did not end within 0\.5 s") as raised:
         wb.cpp(scale, SCALE.replace(") {\n", ") {\n  for (volatile int i = 0;; ++i) {}\n", 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from workbench.configurations import folded, in_turn
-from workbench.report import Outcome
+from workbench.judge.configurations import folded, in_turn
+from workbench.reports.report import Outcome
 from workbench.trial import Result, Step
 
 SMALL: Any = SimpleNamespace(values={"n": 1})

@@ -7,7 +7,8 @@ import torch
 
 import workbench as wb
 from tests import live
-from workbench import cells, cost, describe, edit_times, schema, tiers
+from workbench import cells, describe, edit_times, schema, tiers
+from workbench.judge import cost
 from workbench.show import words
 from workbench.source import Source
 

@@ -13,8 +13,8 @@ import workbench as wb
 from tests import live
 from tests.live import NORM, NORM_PARTIAL, SCALE, SCALE_BACKWARD
 from workbench import describe, gpu
-from workbench.measurement import Bench, BenchRow
-from workbench.report import Check, Row
+from workbench.reports.measurement import Bench, BenchRow
+from workbench.reports.report import Check, Row
 
 CUDA = """\
 //! n = x.numel()

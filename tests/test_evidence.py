@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from workbench import define, evidence
+from workbench import define
+from workbench.judge import evidence
 
 DOUBLE = "//! out = empty(x.shape)\n//! n = x.numel()\nvoid {name}(const float* x, float* out, int64_t n) {{ for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i]; }}"
 

@@ -13,7 +13,7 @@ import workbench as wb
 from tests import live
 from tests.example_cells import CELLS, CUDA
 from workbench import gpu
-from workbench.report import NOT_RUN
+from workbench.reports.report import NOT_RUN
 
 FLASH = (Path(__file__).parents[1] / "kernels" / "flash" / "flash_triton.py").read_text(encoding="utf-8")
 # The kernels that each cell launches, once for each dtype of the op's cases.

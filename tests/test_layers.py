@@ -18,19 +18,19 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors", "turn"),
-    ("settings", "annotations", "defaults", "schema", "source", "report", "card", "profiling", "measurement", "tuning", "inspection", "saving", "files"),
+    ("settings", "annotations", "defaults", "schema", "source", "reports", "files"),
     ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
     ("build",),
     ("trial",),
     ("tiers",),
     ("blocks",),
-    ("register", "register_adopted", "register_names", "register_inlined", "overloads", "traces", "gradient", "pullback", "batching", "kernel"),
+    ("register", "kernel"),
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("live", "declared", "op", "define", "evidence", "foreseen", "tried_here", "pulled", "steps", "configurations", "configured", "shipped", "tuned", "verdicts", "examine", "sanitize", "replay", "lending", "tryout", "tryout_pool", "tryout_python", "cost", "verdict", "slots",
-     "python_kernel", "install", "describe", "extensions", "switch", "neighbours", "adopt_plan", "adopt", "adopted_ops"),
+    ("live", "declared", "op", "define", "judge", "shipped", "tuned", "slots", "python_kernel", "install",
+     "describe", "adopt"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "diagnose", "cli"),
     ("__init__", "__main__"),
 )
@@ -38,13 +38,7 @@ FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
 
 # Imports inside functions that go up a floor. Each needs its reason.
 UPWARD = {
-    ("report", "show"): "a report prints and shows itself; the renderers are fetched only when something is seen",
-    ("tuning", "show"): "as a report does",
-    ("inspection", "show"): "as a report does",
-    ("card", "show"): "as a report does",
-    ("saving", "show"): "as a report does",
-    ("profiling", "show"): "as a report does",
-    ("measurement", "show"): "as a report does",
+    ("reports", "show"): "a report prints and shows itself; the renderers are fetched only when something is seen",
 }
 
 # Who alone may import a package, and who alone may do a thing.
@@ -60,10 +54,7 @@ REGISTRATION = frozenset({
     "register_torch_dispatch", "register_vmap", "impl_abstract", "torch.library.define", "torch.library.impl",
 })  # fmt: skip
 MAY_REGISTER = {
-    "register": "the one module that gives names to torch",
-    "register_inlined": "what tracers see in place of an op",
-    "register_names": "a kernel for each name that keeps torch's entry alive",
-    "register_adopted": "the names that a user's own library defines: what it leaves out, beside them",
+    "register": "the one package that gives names to torch, and kernels to names that others gave",
     "trial": "its child is another process, in which nothing of the notebook's is registered",
 }
 

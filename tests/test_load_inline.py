@@ -9,7 +9,7 @@ import torch
 from torch.utils import cpp_extension
 
 import workbench as wb
-from workbench import adopt
+from workbench.adopt import adoption
 from workbench.cells import telling
 
 SINES = "at::Tensor sin_add(at::Tensor x, at::Tensor y) { return x.sin() + y.sin(); }"
@@ -28,7 +28,7 @@ def wanted(monkeypatch):
         found.append((sources, options))
         raise Stop
 
-    monkeypatch.setattr(adopt.extension, "build", build)
+    monkeypatch.setattr(adoption.extension, "build", build)
 
     def call(*args, **kwargs):
         with pytest.raises(Stop):

@@ -49,7 +49,7 @@ import os, torch, workbench as wb
 from torch import Tensor
 %load_ext workbench
 import workbench.examine
-workbench.examine.LIMIT_S = 2.0
+workbench.judge.examine.LIMIT_S = 2.0
 x = torch.linspace(-2, 3, 24).reshape(4, 6)
 
 @wb.op("lab::scale")
@@ -219,7 +219,7 @@ def test_the_card_shows_in_a_notebook(notebook):
 @pytest.mark.parametrize("phase", ["compile", "trial"])
 def test_an_interrupt_leaves_all_as_before(notebook, phase):
     """Ctrl-C while the compiler runs, or while the kernel is tried."""
-    notebook.run("workbench.examine.LIMIT_S = 60.0")
+    notebook.run("workbench.judge.examine.LIMIT_S = 60.0")
     mark = notebook.folder / f"{phase}-pid"
     if phase == "compile":
         script = notebook.folder / "slow-cxx"
@@ -243,7 +243,7 @@ def test_an_interrupt_leaves_all_as_before(notebook, phase):
     while os.path.exists(f"/proc/{pid}"):
         assert time.monotonic() < deadline, "what was interrupted still runs"
         time.sleep(0.05)
-    notebook.run("os.environ.pop('WORKBENCH_CXX', None); workbench.examine.LIMIT_S = 2.0")
+    notebook.run("os.environ.pop('WORKBENCH_CXX', None); workbench.judge.examine.LIMIT_S = 2.0")
     assert notebook.value("scale.runs().number") == str(notebook.version)
     assert lines(notebook.run("%%cpp scale\n" + live.SCALE.replace("x[i] * k", "k * x[i] * 1")))
 

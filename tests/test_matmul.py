@@ -9,7 +9,7 @@ import torch
 
 import workbench as wb
 from tests import live
-from workbench.configured import Tried
+from workbench.judge.configured import Tried
 from workbench.tune.space import Candidate
 
 FOLDER = Path(__file__).parents[1] / "kernels" / "matmul"

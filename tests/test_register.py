@@ -8,8 +8,8 @@ from torch import Tensor
 
 import workbench as wb
 from workbench import SchemaError
-from workbench.pullback import backward_schema
-from workbench.register import forward_schema, native_backward
+from workbench.register.pullback import backward_schema
+from workbench.register.registration import forward_schema, native_backward
 from workbench.schema import parse
 
 

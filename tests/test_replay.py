@@ -10,9 +10,9 @@ from torch import Tensor
 
 import workbench as wb
 from tests.live import NORM, NORM_BACKWARD, SCALE
-from workbench import replay
+from workbench.judge import replay
 from workbench.measure import profile_counters
-from workbench.profiling import ProfileRow
+from workbench.reports.profiling import ProfileRow
 
 sys.path.insert(0, str(Path(__file__).parent / "measure"))
 import counted
@@ -77,7 +77,7 @@ def test_the_job_is_a_forward_and_a_backward_on_what_it_gives(norm, namespace):
 
 
 def test_the_job_runs_as_it_is_sent(norm, namespace):
-    from workbench import examine
+    from workbench.judge import examine
 
     wb.cpp(f"{namespace}::norm.backward", NORM_BACKWARD)
     answer = examine.worker_of(norm.runs("forward", "cpu").kernel).run(replay.job(norm, case(norm), "cpu"), 30)

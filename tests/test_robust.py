@@ -19,8 +19,8 @@ from torch import Tensor
 
 import workbench as wb
 from tests import live
-from workbench import verdicts
 from workbench.build import cache, process
+from workbench.judge import verdicts
 from workbench.trial import worker
 
 TWICE = """\

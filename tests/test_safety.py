@@ -23,9 +23,10 @@ import torch
 import workbench as wb
 from tests import live
 from tests.live import SCALE
-from workbench import card, inspection, report, settings
+from workbench import settings
 from workbench.build import cache, cpp, extension, store
 from workbench.errors import BuildError, SchemaError, ToolchainError
+from workbench.reports import card, inspection, report
 from workbench.show import bundle, markup, waiting
 from workbench.show import code as shown_code
 from workbench.source import Source

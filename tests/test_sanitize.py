@@ -10,8 +10,9 @@ from torch import Tensor
 
 import workbench as wb
 from tests import live
-from workbench import gpu, sanitize, toolchain
+from workbench import gpu, toolchain
 from workbench.build import sanitized
+from workbench.judge import sanitize
 from workbench.trial import sanitizer
 from workbench.trial.findings import Finding
 

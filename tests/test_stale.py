@@ -16,7 +16,7 @@ from torch import Tensor, func
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import workbench as wb
-from workbench.traces import Traces
+from workbench.register.traces import Traces
 
 BACKENDS = ["aot_eager", "inductor"]
 

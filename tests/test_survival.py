@@ -20,7 +20,8 @@ from torch import Tensor
 import workbench as wb
 from tests import live
 from tests.survival import ROGUES, Rogue
-from workbench import examine, toolchain
+from workbench import toolchain
+from workbench.judge import examine
 from workbench.trial import worker
 
 GOOD = Rogue("", "", "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from workbench.judge.tryout import _alike
 from workbench.trial.protocol import Result
-from workbench.tryout import _alike
 
 X = torch.tensor([0.0, float("nan"), 1.0])
 

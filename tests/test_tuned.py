@@ -19,8 +19,8 @@ from torch import Tensor
 
 import workbench as wb
 from tests import live
-from workbench.configured import form_of
 from workbench.errors import SchemaError
+from workbench.judge.configured import form_of
 from workbench.tune import identity
 from workbench.tune import one as one_case
 from workbench.tune.shelf import Shelf
@@ -212,7 +212,7 @@ def test_all_configurations_fail(namespace, quick):
 
 
 def test_a_hang_is_a_row(namespace, quick, monkeypatch):
-    monkeypatch.setattr("workbench.tryout_pool.LIMIT_S", 0.5)
+    monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 0.5)
     text = CELL.format(values="1, 2").replace("if (STEP == 2) for (volatile int j = 0; j < 40; ++j);",
                                               "if (STEP == 2) for (volatile int j = 0; ; ++j);")
     op = scale_op(namespace, "1")

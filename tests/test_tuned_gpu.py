@@ -68,7 +68,7 @@ def by_status(report):
 
 
 def test_a_cuda_cell(scale, monkeypatch):
-    monkeypatch.setattr("workbench.tryout_pool.LIMIT_S", 3.0)
+    monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 3.0)
     wb.cuda(scale, CUDA)
     report = scale.tune("big", budget=120)
     told = {(r.config["BLOCK"], r.config["BAD"]): r.status for r in report.rows}

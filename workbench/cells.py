@@ -15,14 +15,16 @@ from pathlib import Path
 
 import torch
 
-from . import adopt, blocks, files, install, tiers, verdict
-from .adopted_ops import Ops, handed
+from . import blocks, files, install, tiers
+from .adopt import adoption
+from .adopt.ops import Ops, handed
 from .build.triton_text import offering
 from .define import define, find, forget
 from .errors import BuildError, SchemaError, WorkbenchError
+from .judge import verdict
 from .op import Op
 from .reference import Definition
-from .report import Line
+from .reports.report import Line
 from .source import LANGUAGE_DEVICES, Source
 from .turn import turn
 
@@ -144,10 +146,10 @@ def run(
         if target is None and text.language == "triton":
             raise SchemaError("a Triton cell fills a slot of an op: name it, e.g. '%%triton rmsnorm'")
         if target is None:
-            return run_blocks(adopt.Wanted((text,)), force=force, cases=_case_names(cases), file=file)
+            return run_blocks(adoption.Wanted((text,)), force=force, cases=_case_names(cases), file=file)
         op, qualname, slot = find(target)
         if slot == "forward" and blocks.defines(text, qualname):
-            return run_blocks(adopt.Wanted((text,)), force=force, cases=_case_names(cases), file=file)
+            return run_blocks(adoption.Wanted((text,)), force=force, cases=_case_names(cases), file=file)
         if op is not None and op.registration.foreign:
             raise SchemaError(f"{qualname} is defined by a TORCH_LIBRARY block, and so are its kernels: edit that cell")
         if file:
@@ -167,14 +169,14 @@ def run(
 
 
 def run_blocks(
-    wanted: adopt.Wanted, *, force: bool = False, cases: list[str] | None = None, file: str | None = None
+    wanted: adoption.Wanted, *, force: bool = False, cases: list[str] | None = None, file: str | None = None
 ) -> Op | Ops:
     """Build what says by itself what it defines; shows the line, raises what was refused."""
     with turn, _placed(wanted.sources[0]):
         if file:
             first = wanted.sources[0]
             files.write(files.place(file, first.path), first.text, "")
-        extension, line = adopt.run(wanted, force=force, cases=cases)
+        extension, line = adoption.run(wanted, force=force, cases=cases)
         _tell(None, line)
         if not line.installed:
             raise verdict.refusal_error(line)

@@ -10,7 +10,7 @@ from . import blocks, files, watch
 from .define import ops
 from .errors import SchemaError
 from .op import Op
-from .report import Watched
+from .reports.report import Watched
 
 INTERPRET = " [--interpret]"  # of a Triton cell
 CELL = "%%cpp [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]"

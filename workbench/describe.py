@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import cost, verdict
-from .card import Card, HistoryRow, SlotRow
-from .measurement import Bench, BenchRow, label
-from .report import Trial
+from .judge import cost, verdict
+from .reports.card import Card, HistoryRow, SlotRow
+from .reports.measurement import Bench, BenchRow, label
+from .reports.report import Trial
 from .show import words
 from .tiers import Kernel
 from .version import Version

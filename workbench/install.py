@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from . import edit_times, examine, slots, source, tiers, verdict
+from . import edit_times, slots, source, tiers
 from .build import includes
 from .case import Case
 from .errors import SchemaError, WorkbenchError
-from .evidence import learn_layout
-from .pullback import differentiable_type
+from .judge import examine, verdict
+from .judge.evidence import learn_layout
 from .reference import flat
-from .report import Line
+from .register.pullback import differentiable_type
+from .reports.report import Line
 from .source import Source
 from .tiers import Kernel
 from .version import Version

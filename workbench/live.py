@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from . import register
 from .case import Case, learn
 from .entry import entry
-from .measurement import Bench
-from .profiling import Profile
 from .reference import Definition, flat
-from .report import Check, Line
+from .register import registration as register
+from .reports.measurement import Bench
+from .reports.profiling import Profile
+from .reports.report import Check, Line
+from .reports.tuning import Tuning
 from .schema import Schema
-from .tuning import Tuning
 from .version import Version
 
 LEARNT_AT_MOST = 8  # calls that an op without cases remembers the shapes of

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from . import adopt, cells
-from .adopted_ops import Ops
+from . import cells
+from .adopt import adoption
+from .adopt.ops import Ops
 from .errors import SchemaError
 from .op import Op
 from .source import Source
@@ -58,7 +59,7 @@ def load_inline(
     notes = tuple(f"{n} means nothing here: builds have folders and headers of their own" for n in idle_names)
     options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
     names = None if functions is None else (functions,) if isinstance(functions, str) else tuple(functions)
-    made = cells.run_blocks(adopt.Wanted(_sources(cpp_sources, cuda_sources), name, names, options, notes))
+    made = cells.run_blocks(adoption.Wanted(_sources(cpp_sources, cuda_sources), name, names, options, notes))
     if isinstance(functions, Mapping):
         for op in [made] if isinstance(made, Op) else made:
             op.doc = op.__doc__ = functions.get(op.name) or op.doc

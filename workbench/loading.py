@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import adopt, blocks, cells, define, files
-from .adopted_ops import Ops
+from . import blocks, cells, define, files
+from .adopt import adoption
+from .adopt.ops import Ops
 from .build import extension
 from .errors import SchemaError
 from .op import Op
@@ -91,7 +92,7 @@ def _extension(folder: Path, names: Sequence[str], name: str, options: Mapping[s
     _recipes[folder.resolve()] = Recipe(folder, paths, {"name": name, **options})
     for file, text in zip(paths, texts, strict=True):
         files.built(file, text.text)
-    wanted = adopt.Wanted(texts, name, options={**options, "extra_include_paths": found})
+    wanted = adoption.Wanted(texts, name, options={**options, "extra_include_paths": found})
     return _listed(cells.run_blocks(wanted))
 
 

@@ -19,7 +19,7 @@ from .build import process
 from .build.triton_text import offering
 from .define import ops
 from .errors import SchemaError, WorkbenchError
-from .report import Line
+from .reports.report import Line
 from .show import live, open_cards, progress, waiting, words
 from .source import Source
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .card import Card
 from .declared import Declared
-from .report import Check
+from .reports.card import Card
+from .reports.report import Check
 from .version import Version
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from .case import Case
-    from .inspection import Comparison, Inspection
-    from .measurement import Bench
-    from .profiling import Profile
-    from .tuning import Tuning
+    from .reports.inspection import Comparison, Inspection
+    from .reports.measurement import Bench
+    from .reports.profiling import Profile
+    from .reports.tuning import Tuning
 
 
 class Op(Declared):
@@ -64,7 +64,7 @@ class Op(Declared):
         if level != "full":
             report = quick.check(self, level)
         else:
-            from . import tryout
+            from .judge import tryout
             from .show import progress
 
             tries: list[Any] = [*tryout.tries_of(self), *tryout.tries_of(self, "backward")]
@@ -73,7 +73,7 @@ class Op(Declared):
                     self, lambda: tries, lambda: quick.check(self, "full"), device=quick.device_of(self), tell=tell
                 )
         if sanitize:
-            from . import sanitize as sanitizing
+            from .judge import sanitize as sanitizing
 
             report = replace(report, rows=(*report.rows, *sanitizing.rows(self)))
         self.last_check = report
@@ -130,7 +130,7 @@ class Op(Declared):
         """
         from functools import partial
 
-        from .lending import Lent
+        from .judge.lending import Lent
         from .measure.bench import bench as measure
         from .show import progress
 
@@ -155,7 +155,7 @@ class Op(Declared):
         may count on: occupancy, memory and compute shares, why warps wait. WorkbenchError for a case that there is none
         of, and where a torch profiler runs already (it goes on).
         """
-        from . import replay
+        from .judge import replay
         from .measure.profile import profile as look
         from .show import progress
 

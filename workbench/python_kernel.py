@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from . import examine, gpu, pullback, slots, verdict
+from . import gpu, slots
 from .errors import SchemaError, TrialError
+from .judge import examine, verdict
+from .register import pullback
 from .version import Version
 
 

@@ -18,8 +18,8 @@ import torch
 
 from .case import Case
 from .check.expect import Expected, Output
-from .evidence import Evidence
 from .inputs import tensors_in
+from .judge.evidence import Evidence
 from .schema import Schema
 from .source import Source
 from .trial import Parcel
@@ -75,10 +75,10 @@ def measure(what: What) -> list[dict[str, Any]]:
     """Build, try and time these configurations here: the fields of a row for each, in their order."""
     import socket
 
-    from .configured import Tried
+    from .judge.configured import Tried
+    from .reports.tuning import Tuning
     from .tune.run import Run
     from .tune.task import Task
-    from .tuning import Tuning
 
     with _one_at_a_time, torch.no_grad():
         op, version = _op(what)

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from . import examine, pullback, verdict
 from .case import Case
 from .errors import SchemaError, TrialError, WorkbenchError
-from .evidence import evidences, learn_layout
+from .judge import examine, verdict
+from .judge.evidence import evidences, learn_layout
 from .reference import flat
+from .register import pullback
 from .schema import Schema
 from .tiers import Kernel
 from .version import Version

@@ -12,8 +12,9 @@ import torch
 
 from . import slots
 from .case import Case
-from .configured import Tried, form_of
 from .errors import SchemaError
+from .judge.configured import Tried, form_of
+from .reports.tuning import Tuning
 from .tiers import Kernel
 from .tiers.raw import RawKernel
 from .tune import identity
@@ -21,7 +22,6 @@ from .tune.run import Run
 from .tune.shelf import Shelf
 from .tune.space import Candidate
 from .tune.task import Task, Tell
-from .tuning import Tuning
 from .version import Version
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .report import NOT_RUN, Trial
+from .reports.report import NOT_RUN, Trial
 from .source import Source
 
 LANGUAGES = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}

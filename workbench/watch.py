@@ -19,7 +19,7 @@ from pathlib import Path
 from . import cells, files, loading
 from .build import flags, includes, triton_beside
 from .errors import SchemaError, WorkbenchError
-from .report import Line, Watched
+from .reports.report import Line, Watched
 from .source import directives_of
 from .turn import turn
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench import adopt_plan, settings
+from workbench import settings
+from workbench.adopt import plan
 from workbench.build import extension, nvcc, reload, torch_ninja, wrappers
 from workbench.errors import BuildError, ToolchainError
 from workbench.schema import parse
@@ -100,9 +101,9 @@ def test_the_wrappers_of_cuda_sources_serve_both_devices_and_guard_them():
 
 
 def test_launches_of_an_extension_are_flagged(monkeypatch):
-    monkeypatch.setattr(extension, "build", lambda *_, **__: adopt_plan.NOTHING)
-    wanted = adopt_plan.Wanted((Source("", "cpp"), Source(CUDA, "cuda", "k.cu")), "ext", ("scale",))
-    built = adopt_plan.built(wanted, adopt_plan.planned(wanted)[0], "")
+    monkeypatch.setattr(extension, "build", lambda *_, **__: plan.NOTHING)
+    wanted = plan.Wanted((Source("", "cpp"), Source(CUDA, "cuda", "k.cu")), "ext", ("scale",))
+    built = plan.built(wanted, plan.planned(wanted)[0], "")
     said = [(d.file, d.line, d.message.partition(":")[0]) for d in built.diagnostics]
     assert said == [
         ("k.cu", 5, "times is launched on the default stream"),

@@ -12,7 +12,7 @@ from tests.live import SCALE
 from workbench import cli
 from workbench.cli import cache as caching
 from workbench.cli import verbs
-from workbench.report import Check, Row
+from workbench.reports.report import Check, Row
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,10 +11,10 @@ from torch import Tensor
 import workbench as wb
 from tests.measure.fakes import Clock, Scripted
 from workbench.errors import WorkbenchError
-from workbench.lending import Lent
+from workbench.judge.lending import Lent
 from workbench.measure import ceilings, memory
 from workbench.measure.bench import bench
-from workbench.measurement import Bench, Ceiling, headline
+from workbench.reports.measurement import Bench, Ceiling, headline
 
 CELL = """\
 //! n = x.numel()

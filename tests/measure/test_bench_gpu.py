@@ -11,7 +11,7 @@ from workbench.measure import ceilings, cupti, nvml
 from workbench.measure.clock import Call, GpuClock
 from workbench.measure.device import Cuda
 from workbench.measure.extras import launch_us
-from workbench.measurement import headline
+from workbench.reports.measurement import headline
 
 pytestmark = pytest.mark.gpu
 

@@ -6,7 +6,7 @@ import pytest
 
 from workbench.measure import profile_advice
 from workbench.measure.profile_seen import Seen
-from workbench.profiling import Counters, Phase, ProfileRow
+from workbench.reports.profiling import Counters, Phase, ProfileRow
 
 # A kernel of one launch on an H200 at half of the copy bandwidth: nothing is wrong with it but that.
 PHASE = Phase("forward", "v7 raw CUDA", 105.0, 110.0, 100.0, 12.0, 1, moved_bytes=200_000_000, threads_busy=2.0)

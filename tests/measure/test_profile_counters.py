@@ -2,7 +2,7 @@ import counted
 import pytest
 
 from workbench.measure import profile_counters as counting
-from workbench.profiling import ProfileRow
+from workbench.reports.profiling import ProfileRow
 
 FULL = "void rmsnorm<float, 512>(const float *, const float *, float *, float, int)"
 ROWS = (

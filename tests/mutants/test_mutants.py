@@ -12,8 +12,8 @@ from tests.mutants.ops import OPS, Correct
 from tests.mutants.table import MUTANTS, Mutant
 from tests.mutants.triton_ops import TRITON_OPS
 from tests.mutants.triton_table import TRITON_MUTANTS
-from workbench import tryout
 from workbench.check import full, quick
+from workbench.judge import tryout
 from workbench.trial import allocator
 
 ALL_OPS = {**OPS, **TRITON_OPS}

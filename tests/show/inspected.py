@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
+from workbench.reports.inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
 from workbench.source import Source
 
 CELL = """//! out = empty_like(x)

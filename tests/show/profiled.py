@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from workbench.profiling import Advice, Counters, Phase, Profile, ProfileRow, Span
+from workbench.reports.profiling import Advice, Counters, Phase, Profile, ProfileRow, Span
 
 
 def gpu(**changed):

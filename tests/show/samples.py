@@ -6,9 +6,9 @@ import dataclasses
 import math
 import random
 
-from workbench.card import Card, HistoryRow, SlotRow
 from workbench.errors import Diagnostic
-from workbench.report import Check, Line, Mismatch, Outcome, Row, Trial
+from workbench.reports.card import Card, HistoryRow, SlotRow
+from workbench.reports.report import Check, Line, Mismatch, Outcome, Row, Trial
 
 CASES = ("small", "odd", "one row", "wide", "empty", "strided")
 DTYPES = ("float32", "float16", "bfloat16")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from workbench.measure import advice
-from workbench.measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
+from workbench.reports.measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
 from workbench.show import bench_plot, html
 
 OWN = BenchRow(

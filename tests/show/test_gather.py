@@ -1,4 +1,4 @@
-from workbench.report import Check, Mismatch, Row
+from workbench.reports.report import Check, Mismatch, Row
 from workbench.show import gather, text
 
 SAID = "values agree, error {} of what is allowed; nothing else was tried"

@@ -7,10 +7,10 @@ import profiled
 import pytest
 import samples
 
-from workbench.card import TABS, Card, HistoryRow, SlotRow
 from workbench.errors import Diagnostic
-from workbench.measurement import Bench, BenchRow
-from workbench.report import Check, Line, Mismatch, Outcome, Row, Trial
+from workbench.reports.card import TABS, Card, HistoryRow, SlotRow
+from workbench.reports.measurement import Bench, BenchRow
+from workbench.reports.report import Check, Line, Mismatch, Outcome, Row, Trial
 from workbench.show import code, diff, html, ledger, picture, style
 
 EVIL = "<script>alert('&')</script>"

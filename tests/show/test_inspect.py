@@ -8,7 +8,7 @@ import pytest
 from test_html import EVIL, read
 
 from workbench import show
-from workbench.inspection import Entry, Finding, Stage
+from workbench.reports.inspection import Entry, Finding, Stage
 from workbench.show import code, html, inspect_html, inspect_widget, inspect_words
 from workbench.source import Source
 

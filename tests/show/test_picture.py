@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from tests.show.samples import never_written
-from workbench.report import Check, Mismatch, Row
+from workbench.reports.report import Check, Mismatch, Row
 from workbench.show import html, picture, text
 
 

@@ -6,7 +6,7 @@ import profiled
 import pytest
 from test_html import EVIL, read
 
-from workbench.profiling import Advice, Counters, Phase, ProfileRow, Span
+from workbench.reports.profiling import Advice, Counters, Phase, ProfileRow, Span
 from workbench.show import html, profile_html, profile_timeline, profile_words
 
 

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 import samples
 
-from workbench.card import SlotRow
-from workbench.report import Check, Line, Outcome, Row, Trial
+from workbench.reports.card import SlotRow
+from workbench.reports.report import Check, Line, Outcome, Row, Trial
 from workbench.show import text
 
 

@@ -11,9 +11,9 @@ import tunings
 from test_html import EVIL, read
 
 from workbench import show
-from workbench.card import Card
+from workbench.reports.card import Card
+from workbench.reports.tuning import Tuning, TuningRow
 from workbench.show import html, text, tune_text, tune_words
-from workbench.tuning import Tuning, TuningRow
 
 
 def test_as_text():

@@ -3,7 +3,7 @@ import math
 import pytest
 import samples
 
-from workbench.report import Mismatch, Outcome
+from workbench.reports.report import Mismatch, Outcome
 from workbench.show import pattern, words
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.tuning import Tuning, TuningRow
+from workbench.reports.tuning import Tuning, TuningRow
 
 CASE = "1024 float32"
 

@@ -102,7 +102,7 @@ def test_the_kernel_runs_and_not_the_reference(scale):
     ("    tl.store", "    while tl.load(x, volatile=True) < 1e30:\n        k += 0.0\n    tl.store", "hang"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_and_this_context_lives(scale, old, new, kind, monkeypatch):
-    monkeypatch.setattr("workbench.examine.LIMIT_S", 2.0)
+    monkeypatch.setattr("workbench.judge.examine.LIMIT_S", 2.0)
     wb.triton(scale, SCALE)
     with pytest.raises(wb.TrialError) as raised:
         wb.triton(scale, SCALE.replace(old, new))
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_refused_and_this_context_lives(scale, old, new, kind, 
 
 def test_compiling_is_no_hanging(namespace, monkeypatch):
     """Of a launcher that looks at its data nothing is compiled beforehand; this one compiles longer than a trial lasts."""
-    monkeypatch.setattr("workbench.examine.LIMIT_S", 1.5)
+    monkeypatch.setattr("workbench.judge.examine.LIMIT_S", 1.5)
     op = wb.op(f"{namespace}::scale")(times)
     op.cases(lambda t: iter([(t(4, 8), 3.0)]))
     text = SCALE.replace("    out =", "    assert float(x.abs().sum()) >= 0\n    out =")

@@ -8,7 +8,7 @@ import pytest
 
 from tools.cures import PAGE
 from workbench.check.cures import TABLE, cure, cure_of_values, page
-from workbench.report import Mismatch
+from workbench.reports.report import Mismatch
 
 SYMPTOMS = (
     "shape mismatch only when compiled", "wrong arity against the schema", "undeclared mutation", "missing fake",

@@ -45,7 +45,7 @@ def built(body: str):
 
 
 def job(*bodies: str, x: torch.Tensor) -> Job:
-    from workbench.register import forward_schema
+    from workbench.register.registration import forward_schema
 
     made = [built(b) for b in bodies]
     steps = tuple(

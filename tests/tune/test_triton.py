@@ -10,8 +10,8 @@ import workbench as wb
 from tests import live
 from workbench import gpu
 from workbench.build import triton_kernels, triton_tune
-from workbench.configured import Tried
 from workbench.errors import SchemaError
+from workbench.judge.configured import Tried
 from workbench.tune.space import Candidate
 from workbench.tune.triton import TritonSpace, pasted
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..report import Mismatch, Outcome
+from ..reports.report import Mismatch, Outcome
 from . import rule
 from .expect import (
     Expected,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from ..report import Mismatch
+from ..reports.report import Mismatch
 from .cure_table import FAR_OFF, TABLE, Cure
 
 GRAPHS = {"compile", "compiled = eager", "compiled, dynamic shapes", "compiled, gradients", "export", "inductor",

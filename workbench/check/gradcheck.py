@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
 from ..inputs import FLOATS, fresh, tensors_in
-from ..report import Row
+from ..reports.report import Row
 from . import agree
 from .remember import answer
 from .sample import Checkable, Sample, call, failed

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..report import Mismatch
+from ..reports.report import Mismatch
 
 ROWS, COLUMNS, WORST = 64, 96, 5
 LEAST, MOST = -9, 3  # powers of ten of relative errors that are told apart

@@ -12,7 +12,7 @@ import torch
 from ..case import Case
 from ..errors import WorkbenchError
 from ..inputs import tensors_in
-from ..report import Check, Row
+from ..reports.report import Check, Row
 from . import agree
 from .cures import cure, cure_of_values
 from .gradcheck import gradcheck

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..case import HELD_BYTES, Case
 from ..inputs import tensors_in
+from ..register.traces import names
 from ..schema import Schema
-from ..traces import names
 from .expect import Expected, expected
 from .gradients import expected_gradients
 

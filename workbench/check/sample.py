@@ -11,7 +11,7 @@ import torch
 
 from ..case import Case
 from ..inputs import FLOATS, fresh, tensors_in
-from ..report import Row
+from ..reports.report import Row
 from ..schema import Schema
 from .cures import cure
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .. import traces
 from ..inputs import form
-from ..report import Row
+from ..register import traces
+from ..reports.report import Row
 from . import agree, offer
 from .sample import Checkable, Sample, failed, guarded
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from ..errors import BuildError, SchemaError, WorkbenchError
-from ..report import plain
+from ..reports.report import plain
 from . import cache, verbs
 from .outcome import Outcome
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import WorkbenchError
 from ..op import Op
-from ..report import Line, Report
+from ..reports.report import Line, Report
 from .outcome import Outcome, of_reports
 
 

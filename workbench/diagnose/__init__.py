@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..errors import ToolchainError, WorkbenchError
-from ..report import Check, Row
+from ..reports.report import Check, Row
 from . import around, device, host
 from .trying import Found
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from ..errors import SchemaError
-from ..inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
+from ..reports.inspection import Comparison, Entry, Finding, FunctionRow, Inspection, KernelRow, Stage
 from ..tiers import Kernel
 from ..tiers.triton import TritonKernel
 from ..version import LANGUAGES, Version

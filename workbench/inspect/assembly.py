@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..inspection import Entry
+from ..reports.inspection import Entry
 from . import demangle
 
 FUNCTION = re.compile(r"^([0-9a-f]+) <(.+)>:$")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..build import cache, cpp, diagnostics, flags, headers, process, store
 from ..build.result import Build, Made
-from ..inspection import Entry, Finding, FunctionRow, Inspection, Stage, numbered
+from ..reports.inspection import Entry, Finding, FunctionRow, Inspection, Stage, numbered
 from ..toolchain import Compiler
 from . import assembly, remarks, tools
 

@@ -20,7 +20,7 @@ from ..build.body_parts import line_directive
 from ..build.cuda_split import Halves
 from ..build.resources import Resources
 from ..errors import SchemaError
-from ..inspection import Entry, Stage
+from ..reports.inspection import Entry, Stage
 from ..tiers import Kernel
 from ..tiers.host_cuda import HostCudaKernel
 from ..tiers.raw_cuda import RawCudaKernel

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..build import cache, process, store
 from ..build.resources import Resources
 from ..build.result import Made
-from ..inspection import Entry, Finding, KernelRow, Stage, headed
+from ..reports.inspection import Entry, Finding, KernelRow, Stage, headed
 from . import sass, tools
 from .geometry import Geometry
 from .occupancy import occupancy, registers_for

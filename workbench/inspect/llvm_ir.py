@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..inspection import Entry
+from ..reports.inspection import Entry
 from .assembly import is_file
 
 METADATA = re.compile(r"^!(\w+(?:\.\w+)*) = (.*)$")

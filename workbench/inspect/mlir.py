@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..inspection import Entry
+from ..reports.inspection import Entry
 from .assembly import is_file
 
 DEFINED = re.compile(r"^#(\w+) = (loc\(.*\))\s*$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..inspection import Entry
+from ..reports.inspection import Entry
 from .assembly import is_file
 
 FUNCTION = re.compile(r"^\.text\.(\S+):$")

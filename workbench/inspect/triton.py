@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..errors import SchemaError
-from ..inspection import Stage, headed
+from ..reports.inspection import Stage, headed
 from ..tiers.triton import TritonKernel
 from . import gpu, llvm_ir, mlir, ptx
 from .geometry import Geometry

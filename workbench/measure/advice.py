@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..measurement import CACHED, Bench, BenchRow, label
+from ..reports.measurement import CACHED, Bench, BenchRow, label
 from . import statistics
 
 SPREAD = {"cpu": 0.12, "cuda": 0.06}  # of the middle half of the samples, from which on a run is called noisy

@@ -14,8 +14,8 @@ import torch
 from ..check.quick import nothing_learnt
 from ..check.sample import first_line
 from ..errors import SchemaError
-from ..measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
-from ..report import Progress
+from ..reports.measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
+from ..reports.report import Progress
 from ..version import Version
 from . import advice, bench_options, ceilings, memory, nvml, statistics
 from .clock import Clock, CpuClock, GpuClock

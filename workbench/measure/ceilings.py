@@ -14,7 +14,7 @@ import torch
 
 from .. import settings
 from ..errors import ToolchainError
-from ..measurement import COPY, MATRIX, Ceiling
+from ..reports.measurement import COPY, MATRIX, Ceiling
 from .clock import Call, CpuClock, GpuClock
 from .device import Cuda
 

@@ -17,7 +17,7 @@ from ..check.gradients import graph, pull
 from ..check.remember import answer, gradient_answer
 from ..check.sample import first_line
 from ..inputs import fresh, tensors_in
-from ..measurement import Work
+from ..reports.measurement import Work
 from . import work
 from .clock import Call
 from .contestants import REFERENCE, Contestant

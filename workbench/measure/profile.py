@@ -20,9 +20,9 @@ from torch import Tensor
 from ..case import SEED, Case
 from ..errors import WorkbenchError
 from ..inputs import draw, fresh, tensors_in
-from ..measurement import Work
-from ..profiling import Advice, Counters, Phase, Profile, ProfileRow
-from ..report import Progress
+from ..reports.measurement import Work
+from ..reports.profiling import Advice, Counters, Phase, Profile, ProfileRow
+from ..reports.report import Progress
 from . import ceilings, memory, profile_advice, profile_figures, profile_machine, profile_run, profile_trace, work
 from .profile_seen import Seen
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..profiling import Advice
+from ..reports.profiling import Advice
 from . import profile_says as says
 from . import profile_when as when
 from .profile_seen import Seen

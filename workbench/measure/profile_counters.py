@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import settings
-from ..profiling import Counters, ProfileRow
+from ..reports.profiling import Counters, ProfileRow
 from .profile_figures import short
 
 SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "WarpStateStats", "ComputeWorkloadAnalysis")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..inspect.occupancy import occupancy
-from ..measurement import Work
-from ..profiling import Phase, ProfileRow, Span
+from ..reports.measurement import Work
+from ..reports.profiling import Phase, ProfileRow, Span
 from .profile_trace import ON_DEVICE, PHASES, WAITS, Call, Event
 
 TIMELINE_MOST = 2000  # spans of one call that a report keeps

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from .. import gpu
-from ..profiling import Counters, ProfileRow
+from ..reports.profiling import Counters, ProfileRow
 from . import ceilings
 
 # In the names of kernels of cuBLAS, cuDNN and CUTLASS that multiply on Tensor Cores.

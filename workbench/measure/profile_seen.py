@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..profiling import Counters, Phase, ProfileRow
+from ..reports.profiling import Counters, Phase, ProfileRow
 
 
 @dataclass(frozen=True)

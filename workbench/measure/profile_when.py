@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..profiling import Counters, ProfileRow
+from ..reports.profiling import Counters, ProfileRow
 from .profile_seen import Seen
 from .profile_stalls import STALLS
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..case import Case
 from ..errors import WorkbenchError
 from ..inputs import tensors_in
-from ..measurement import Work
 from ..reference import Definition
+from ..reports.measurement import Work
 
 MB = 1e6
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SaveError, WorkbenchError
-from ..saving import Saved
+from ..reports.saving import Saved
 from . import collect, evolution, names, project, write
 from .model import Package
 

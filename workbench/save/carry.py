@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ..errors import SaveError
-from ..traces import names
+from ..register.traces import names
 from .origin import Origin
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)

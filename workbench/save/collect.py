@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import SaveError
-from ..measurement import headline
+from ..reports.measurement import headline
 from ..tiers import FullKernel, HostKernel, Kernel, RawCudaKernel, RawKernel
 from ..tiers.block import BlockKernel
 from ..tiers.triton import TritonKernel

@@ -11,7 +11,7 @@ from .. import schema as schemas
 from ..errors import WorkbenchError
 from ..inputs import fresh
 from ..reference import flat
-from ..saving import Change
+from ..reports.saving import Change
 from ..schema import Argument, Schema
 from .names import release
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..build.body_parts import literal
-from ..pullback import backward_schema
-from ..register import forward_schema, native_backward
+from ..register.pullback import backward_schema
+from ..register.registration import forward_schema, native_backward
 from .model import SavedOp
 
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}

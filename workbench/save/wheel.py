@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError, SaveError
-from ..report import Check, Row
+from ..reports.report import Check, Row
 
 LIMIT_S = 900.0
 ALLOWED = re.compile(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from ..card import Card
-from ..inspection import Comparison, Inspection
-from ..report import Report
+from ..reports.card import Card
+from ..reports.inspection import Comparison, Inspection
+from ..reports.report import Report
 from . import html, text
 
 

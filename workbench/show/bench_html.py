@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ..measurement import Bench, BenchRow, names
+from ..reports.measurement import Bench, BenchRow, names
 from . import bench_plot, words
 from . import bench_words as said
 from .markup import MICRO, captions, folded, rich, typeset

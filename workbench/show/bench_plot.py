@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..measurement import COPY, MATRIX, Bench, BenchRow, names
+from ..reports.measurement import COPY, MATRIX, Bench, BenchRow, names
 from . import bench_words as said
 from . import plot, words
 

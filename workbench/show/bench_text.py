@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..measurement import Bench, BenchRow
+from ..reports.measurement import Bench, BenchRow
 from . import bench_words as said
 from . import text, words
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..measurement import CACHED, COPY, Bench, BenchRow
+from ..reports.measurement import CACHED, COPY, Bench, BenchRow
 from . import words
 
 CLASSES = {"FASTER": "good", "SLOWER": "bad", "SAME": "soft", "UNCLEAR": "faint"}

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from html import escape
 
-from ..card import TABS, Card, SlotRow
+from ..reports.card import TABS, Card, SlotRow
 from . import code, html, ledger, words
 from .markup import MICRO, captions, dot, rich
 

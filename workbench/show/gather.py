@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..report import Check, Row
+from ..reports.report import Check, Row
 from . import words
 
 SHARE = re.compile(r"\berror (under 0\.01|\d[\d.e+-]*) of what is allowed")

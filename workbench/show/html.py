@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape
 
-from ..card import Card
 from ..errors import Diagnostic
-from ..inspection import Comparison, Inspection
-from ..measurement import Bench
-from ..profiling import Profile
-from ..report import Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
-from ..tuning import Tuning
+from ..reports.card import Card
+from ..reports.inspection import Comparison, Inspection
+from ..reports.measurement import Bench
+from ..reports.profiling import Profile
+from ..reports.report import Check, Line, Mismatch, Outcome, Report, Row, Trial, Watched
+from ..reports.tuning import Tuning
 from . import gather, pattern, picture, text, words
 from .markup import DOTS, MICRO, TIMES, captions, dot, folded, rich, typeset
 from .style import sheet

@@ -10,7 +10,7 @@ import secrets
 from collections import Counter
 from html import escape
 
-from ..inspection import Comparison, Entry, Finding, Inspection, Stage, numbered
+from ..reports.inspection import Comparison, Entry, Finding, Inspection, Stage, numbered
 from . import code, inspect_words
 from .markup import captions, folded, rich
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..inspection import Comparison, Finding, FunctionRow, Inspection, KernelRow
+from ..reports.inspection import Comparison, Finding, FunctionRow, Inspection, KernelRow
 from . import inspect_words, text, words
 
 FINDINGS = 24

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import ipywidgets
 
-from ..inspection import Comparison, Inspection, Stage, numbered
+from ..reports.inspection import Comparison, Inspection, Stage, numbered
 from . import html, inspect_html
 
 ALL = 0

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from ..inspection import Comparison, FunctionRow, Inspection, KernelRow, Stage
+from ..reports.inspection import Comparison, FunctionRow, Inspection, KernelRow, Stage
 from . import words
 
 KERNEL = ("kernel", "regs", "spills", "stack", "shared", "block", "occupancy", "limited by")

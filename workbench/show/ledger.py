@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from html import escape
 
-from ..card import HistoryRow
+from ..reports.card import HistoryRow
 from . import diff, words
 from .markup import MICRO, TIMES, dot, folded, rich
 

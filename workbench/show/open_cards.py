@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..card import Card
+from ..reports.card import Card
 from . import html, live, text
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from ..report import Mismatch
+from ..reports.report import Mismatch
 from . import words
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..report import NO_ROUNDING, Mismatch
+from ..reports.report import NO_ROUNDING, Mismatch
 from . import pattern, words
 
 LEVELS = (0.35, 0.6, 0.9)  # how opaque cells are, by the share of their elements that is wrong, or by their error

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from html import escape
 
-from ..profiling import Profile
+from ..reports.profiling import Profile
 from . import profile_timeline, words
 from . import profile_words as said
 from .markup import MICRO, captions, rich, typeset

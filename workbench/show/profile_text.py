@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..profiling import Profile
+from ..reports.profiling import Profile
 from . import profile_words as said
 from . import text, words
 

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from html import escape
 
-from ..profiling import Profile, Span
+from ..reports.profiling import Profile, Span
 from . import profile_words as said
 from .markup import MICRO
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..profiling import Counters, Phase, Profile, ProfileRow
+from ..reports.profiling import Counters, Phase, Profile, ProfileRow
 from . import words
 
 HEAD = ("", "runs", "one call", "kernels", "launches", "dispatch", "gaps", "peak memory", "busy")

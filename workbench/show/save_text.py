@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..saving import Saved
+from ..reports.saving import Saved
 
 
 def saved(report: Saved) -> str:

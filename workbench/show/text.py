@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from ..card import Card, HistoryRow, SlotRow
 from ..errors import Diagnostic
-from ..report import Check, Line, Mismatch, Row, Trial, Watched
+from ..reports.card import Card, HistoryRow, SlotRow
+from ..reports.report import Check, Line, Mismatch, Row, Trial, Watched
 from . import gather, ledger, pattern, words
 
 WIDTH = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ..tuning import NOT_REACHED, Tuning
+from ..reports.tuning import NOT_REACHED, Tuning
 from . import tune_words as said
 from .markup import MICRO, TIMES, captions, folded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tuning import Tuning
+from ..reports.tuning import Tuning
 from . import text, words
 from . import tune_words as said
 

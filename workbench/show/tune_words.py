@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tuning import Tuning, TuningRow, spelled
+from ..reports.tuning import Tuning, TuningRow, spelled
 from . import words
 
 WORD = {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import ipywidgets
 
-from ..card import Card
+from ..reports.card import Card
 from . import card, html
 from .widget_history import Ledger
 from .widget_running import Strip

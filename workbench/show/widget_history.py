@@ -7,7 +7,7 @@ from html import escape
 
 import ipywidgets
 
-from ..card import Card
+from ..reports.card import Card
 from . import html, ledger
 
 

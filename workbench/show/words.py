@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..card import Card, SlotRow
-from ..measurement import CACHED
-from ..report import Check, Line, Mismatch, Outcome, Trial
+from ..reports.card import Card, SlotRow
+from ..reports.measurement import CACHED
+from ..reports.report import Check, Line, Mismatch, Outcome, Trial
 
 SHORT_DTYPES = {
     "bfloat16": "bf16",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..measure.clock import Call, Clock
-from ..tuning import NOT_REACHED, NOT_RUN, PRUNED, TIMED, TuningRow
+from ..reports.tuning import NOT_REACHED, NOT_RUN, PRUNED, TIMED, TuningRow
 from .search import Found, search
 from .space import Candidate, Space
 from .task import Task

@@ -20,8 +20,8 @@ from ..directives import geometry
 from ..directives.evaluate import values as evaluated
 from ..directives.nodes import Require
 from ..errors import BuildError, SchemaError
+from ..reports.tuning import Config, spelled
 from ..tiers.raw import RawKernel
-from ..tuning import Config, spelled
 from .space import MOST, Candidate, Failed, Turn, frozen_key, product, too_much
 
 

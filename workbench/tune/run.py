@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
-from ..report import Progress
-from ..tuning import NOT_REACHED, Tuning, TuningRow, spelled
+from ..reports.report import Progress
+from ..reports.tuning import NOT_REACHED, Tuning, TuningRow, spelled
 from .one import One
 from .space import Candidate
 from .task import Task, Tell

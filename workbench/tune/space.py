@@ -12,7 +12,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ..build.resources import Resources
-from ..tuning import Config, Value, spelled
+from ..reports.tuning import Config, Value, spelled
 
 MOST = 2000  # configurations of one kernel
 REGISTERS = 65536  # of a multiprocessor, which is what a block may have, since compute capability 3.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..measure.clock import Clock
-from ..report import Progress
+from ..reports.report import Progress
 from .space import Candidate, Space
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from .. import gpu
 from ..build import triton_compile, triton_launches, triton_module, triton_tune
 from ..build.resources import Resources
 from ..errors import BuildError, SchemaError
+from ..reports.tuning import Config, Value
 from ..tiers.triton import TritonKernel
-from ..tuning import Config, Value
 from .space import Candidate, Failed, Turn, frozen_key, too_much
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from workbench import tryout
 from workbench.check import full, quick
 from workbench.check.cure_table import NO_FAKE, SYMBOLIC, VALUES
+from workbench.judge import tryout
 
 COMPILED = ("compiled, dynamic shapes", "compiled, gradients", "export", "inductor", "autocast")
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 import workbench as wb
 from tests.live import gone
-from workbench import tryout, tryout_pool
 from workbench.case import make
 from workbench.check import full, quick
 from workbench.check.expect import expected
 from workbench.check.full import doubt, special
 from workbench.check.full.finding import Finding
+from workbench.judge import tryout, tryout_pool
 from workbench.trial import allocator
 
 SCALE = """\

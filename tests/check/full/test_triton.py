@@ -8,9 +8,10 @@ from torch import Tensor
 
 import workbench as wb
 from tests.live import gone
-from workbench import gpu, tryout
+from workbench import gpu
 from workbench.check import full, quick
 from workbench.check.full import sweep
+from workbench.judge import tryout
 
 pytestmark = pytest.mark.skipif(gpu.present(), reason="what is done where no GPU is")
 

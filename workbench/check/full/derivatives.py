@@ -11,7 +11,7 @@ from torch import Tensor
 from ...case import SEED, Case
 from ...inputs import FLOATS, draw, fresh, tensors_in
 from ...reference import Definition
-from ...report import Row
+from ...reports.report import Row
 from .. import agree
 from ..cures import cure
 from ..expect import Expected, Output, lowest, seeded, widened

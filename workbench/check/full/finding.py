@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...case import Case
-from ...report import Mismatch
+from ...reports.report import Mismatch
 
 FAULTS = frozenset({"crash", "hang", "overrun", "mutation", "process"})
 WRONG = FAULTS | {"mismatch", "aliasing", "unwritten", "raises"}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...case import Case
 from ...inputs import fresh, tensors_in
-from ...report import Row
+from ...reports.report import Row
 from .. import agree
 from ..sample import Checkable, Sample, failed, first_line
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...case import Case
 from ...inputs import tensors_in
-from ...report import Row
+from ...reports.report import Row
 from ..sample import Sample, size
 from . import derivatives, graphs, metadata, transforms
 

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ...case import Case
 from ...inputs import fresh, tensors_in
-from ...report import Row
+from ...reports.report import Row
 from .. import agree
 from ..sample import Sample, failed
 

@@ -11,7 +11,7 @@ import torch
 
 from ...case import Case
 from ...directives import Declaration
-from ...report import Row
+from ...reports.report import Row
 from ...schema import Schema
 from ...source import Source
 from ..cures import cure, cure_of_values

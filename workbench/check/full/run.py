@@ -12,7 +12,7 @@ import torch
 
 from ...case import Case
 from ...inputs import fresh
-from ...report import Check, Progress, Row
+from ...reports.report import Check, Progress, Row
 from ..expect import expected
 from ..sample import Checkable, Sample, call, guarded, size
 from . import here, rows, special, sweep

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ...case import Case
-from ...report import Row
+from ...reports.report import Row
 from ...schema import Schema
 from ..cures import cure
 from ..float64 import available_bytes

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...case import SEED
 from ...inputs import fresh, tensors_in
-from ...report import Row
+from ...reports.report import Row
 from .. import agree
 from ..sample import Sample, call, failed
 from .classes import leaves_of
