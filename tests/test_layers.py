@@ -29,6 +29,7 @@ FLOORS = (
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
+    ("deploy",),
     ("live", "declared", "op", "define", "judge", "shipped", "tuned", "slots", "python_kernel", "install",
      "describe", "adopt"),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "diagnose", "cli"),

@@ -43,6 +43,7 @@ __all__ = [
     "case",
     "cpp",
     "cuda",
+    "deploy",
     "doctor",
     "load",
     "load_inline",
@@ -55,7 +56,7 @@ __all__ = [
 
 # What builds is imported when it is first asked for.
 _LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline",
-          "save": ".save", "doctor": ".diagnose"}  # fmt: skip
+          "save": ".save", "deploy": ".deploy", "doctor": ".diagnose"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import runpy
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import WorkbenchError
@@ -63,6 +65,25 @@ def save(given: argparse.Namespace) -> Outcome:
 
     ops, _ = loaded(given.paths, tell=not given.json)
     return of_reports([write(ops, given.to, name=given.name, version=given.version, layout=given.layout)])
+
+
+def deploy(given: argparse.Namespace) -> Outcome:
+    """`workbench deploy FILE.py:FUNCTION --to FOLDER`: what the function returns, a module and its example inputs."""
+    from ..deploy import deploy as run
+
+    path, _, name = given.model.rpartition(":")
+    if not path or not name.isidentifier():
+        raise WorkbenchError(f"say which function makes the model: model.py:build, got {given.model!r}")
+    if not Path(path).is_file():
+        raise WorkbenchError(f"{path} is not a file; it holds {name}(), which returns a module and its example inputs")
+    loaded(given.load, tell=not given.json)
+    scope = runpy.run_path(path)
+    if not callable(scope.get(name)):
+        raise WorkbenchError(f"{path} has no function {name}()")
+    made = scope[name]()
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise WorkbenchError(f"{name}() of {path} returns two things, module and inputs; got {type(made).__name__}")
+    return of_reports([run(*made, given.to, name=given.name, batch=given.batch, onnx=given.onnx)])
 
 
 def written(path: str, report: Report) -> None:

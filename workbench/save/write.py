@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,29 +54,36 @@ def former(root: Path) -> Former | None:
     return Former(manifest, edited, frozenset(p for p, d in there.items() if not d))
 
 
-def stage(package: Package, root: Path) -> tuple[Path, dict[str, str]]:
-    """Every file of the package in a folder beside its place, and their digests. The caller removes the folder."""
-    root.parent.mkdir(parents=True, exist_ok=True)
+def aside(root: Path) -> Path:
+    """A new folder beside a place that it will take, with the rights that a folder has here. SaveError if it cannot be."""
     try:
-        aside = Path(tempfile.mkdtemp(prefix=f".{root.name}.saving-", dir=root.parent))
+        root.parent.mkdir(parents=True, exist_ok=True)
+        made = root.parent / f".{root.name}.new-{uuid.uuid4().hex[:8]}"  # tempfile's would be its owner's alone
+        made.mkdir()
     except OSError as error:
         raise SaveError(f"{root} cannot be written: {error.strerror}; choose another folder") from None
+    return made
+
+
+def stage(package: Package, root: Path) -> tuple[Path, dict[str, str]]:
+    """Every file of the package in a folder beside its place, and their digests. The caller removes the folder."""
+    made = aside(root)
     try:
         for path, text in package.files.items():
-            place = names.inside(aside, path)
+            place = names.inside(made, path)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8", newline="\n")
         for path, make in package.data.items():
-            place = names.inside(aside, path)
+            place = names.inside(made, path)
             place.parent.mkdir(parents=True, exist_ok=True)
             make(str(place))
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise SaveError(f"{root} cannot be written: {error.strerror}; nothing was changed") from None
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise
-    return aside, {p: _digest_of(aside / p) for p in (*package.files, *package.data)}
+    return made, {p: _digest_of(made / p) for p in (*package.files, *package.data)}
 
 
 def conflicts(before: Former, root: Path, aside: Path, digests: Mapping[str, str]) -> list[str]:

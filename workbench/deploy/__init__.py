@@ -1,0 +1,231 @@
+"""A model that runs without Python: `wb.deploy`. Exported, compiled ahead of time, run and compared before it is said.
+
+`graph` exports and asks how each op will run, `made` compiles, `ran` runs what was compiled; texts are templates of
+`save`, and the ops' library is the one of the package that `wb.save` writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import SaveError, WorkbenchError
+from ..reports.deploying import Deployed, Ran
+from ..reports.report import Progress
+from ..save import names, save, templates, write
+from . import graph, made, ran
+from . import onnx as onnx_form
+
+MANIFEST = "deployed.json"
+TEXTS = {"run.py": "run.py.j2", "cpp/main.cpp": "main.cpp.j2", "cpp/CMakeLists.txt": "CMakeLists.txt.j2",
+         "README.md": "README.md.j2"}  # fmt: skip
+STEPS = 5
+NO_CMAKE = "CMake is not here: pip install cmake, then see README.md"
+
+
+def deploy(
+    module: Any,
+    example_inputs: Any,
+    path: str | os.PathLike,
+    *,
+    name: str = "",
+    batch: bool = False,
+    dynamic_shapes: Any = None,
+    onnx: bool = False,
+    ops: Mapping[str, Any] | None = None,
+) -> Deployed:
+    """Export a module with its ops, compile it ahead of time, and run it back in Python and in C++.
+
+    >>> wb.deploy(model, torch.randn(8, 64), "norm", batch=True)
+    norm | cpu | model.pt2 in /home/me/norm | 38.0 s
+      lab::rmsnorm  runs its library
+      Python  example          1 output, equal to eager's to the last bit
+      C++     example          1 output, equal to eager's to the last bit, 41 us a call
+
+    `module` is an nn.Module, an op or a function of tensors, `example_inputs` a tensor or a tuple of them, `path` a
+    folder. `batch` leaves the size of the first dimension of all inputs open; `dynamic_shapes` is torch.export's own.
+    `onnx` writes `model.onnx` too, with each op as a node of a domain of its own.
+
+    An op with a C++ or CUDA kernel for the device comes as a compiled library, one without as its reference, compiled
+    into the model. The folder holds the sources of the library as a package, a C++ program with CMakeLists.txt, a
+    Python script that needs torch alone, and the example with eager's outputs. A failed one leaves what was there.
+
+    Raises SaveError for what cannot be exported or saved, and for a folder that was changed by hand since; BuildError
+    where a compiler fails. A run that differs from eager is a row of the report, which is then not `ok`.
+    """
+    from ..show import progress
+
+    if ops is None:
+        from .. import ops as known
+
+        ops = known
+    root = names.target(path)
+    called = names.package_name(name or root.name)
+    if batch and dynamic_shapes is not None:
+        raise SaveError("give batch=True or dynamic_shapes, not both: batch is a short form of it")
+    model, inputs = graph.module_of(module), graph.inputs_of(example_inputs)
+    _untouched(root)
+    with progress.shown() as tell, _staged(root) as (folder, temporary):
+        work = _Work(called, folder, temporary, tell)
+        try:
+            report = work.all(model, inputs, ops, batch, dynamic_shapes, onnx, root)
+        except WorkbenchError as error:
+            error.still = error.still or "nothing was written"
+            raise
+    return report
+
+
+class _Work:
+    """The steps of one deployment, in a folder aside."""
+
+    def __init__(self, name: str, folder: Path, temporary: Path, tell: Callable[[Progress], None]) -> None:
+        self.name, self.folder, self.temporary, self.tell = name, folder, temporary, tell
+        self.seconds: dict[str, float] = {}
+        self.began = time.perf_counter()
+
+    @contextmanager
+    def step(self, name: str, said: str) -> Iterator[None]:
+        start = time.perf_counter()
+        self.tell(Progress(self.name, said, len(self.seconds), STEPS, start - self.began))
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def all(
+        self, model: torch.nn.Module, inputs: tuple[Tensor, ...], ops: Mapping[str, Any], batch: bool, shapes: Any,
+        onnx: bool, root: Path,
+    ) -> Deployed:  # fmt: skip
+        with self.step("export", "exporting"):
+            found = graph.exported(model, inputs, ops, batch=batch, shapes=shapes)
+            torch.export.save(
+                found.program, self.folder / "exported.pt2", extra_files={"ops.json": json.dumps(dict(found.ops))}
+            )
+            if onnx:
+                onnx_form.write(found.program, found.native, self.folder / "model.onnx")
+        libraries = []
+        with self.step("ops", "compiling the library of its ops"):
+            if found.native:
+                package = f"{self.name}_ops"
+                save(found.native, self.folder / "ops", name=package, title=f"The ops of {self.name}.")
+                libraries = made.ops_library(self.folder / "ops", self.folder / "lib", self.temporary)
+        with self.step("model", "compiling the model"):
+            made.model(found.program, self.folder / "model.pt2")
+        self.texts(found, [f"lib/{n}" for n in libraries], onnx)
+        with self.step("program", "building the C++ program"):
+            built = bool(made.cmake())
+            if built:
+                made.program(self.folder / "cpp", self.folder / "bin" / "run", self.temporary)
+        with self.step("runs", "running it"):
+            runs = list(self.runs(model, inputs, batch, built))
+            if onnx:
+                runs.append(onnx_form.ran(self.folder / "model.onnx", found.native, inputs, _outputs(model, inputs)))
+        notes = ("the module is in training mode, and deployed as such",) if model.training and _changes(model) else ()
+        return Deployed(
+            str(root), self.name, found.device, found.ops, tuple(runs), self.seconds, ", ".join(libraries), notes
+        )
+
+    def texts(self, found: graph.Graph, libraries: list[str], onnx: bool) -> None:
+        native = [op.qualname for op in found.native]
+        values = {
+            "name": self.name, "package": f"{self.name}_ops", "libraries": libraries, "ops": native, "native": native,
+            "device": found.device, "torch": torch.__version__, "how": found.ops, "onnx": onnx,
+            "machine": f"{platform.system()} {platform.machine()}", "domains": onnx_form.domains(found.native),
+        }  # fmt: skip
+        for path, template in TEXTS.items():
+            place = self.folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(templates.render(f"deploy/{template}", **values), encoding="utf-8")
+        digests = {p: _digest(self.folder / p) for p in TEXTS}
+        content = {"name": self.name, "torch": torch.__version__, "ops": dict(found.ops), "files": digests}
+        (self.folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def runs(self, model: torch.nn.Module, inputs: tuple[Tensor, ...], batch: bool, built: bool) -> Iterator[Ran]:
+        """In Python and in C++, on the example; with an open batch on another one, too."""
+        sets = {"example": inputs}
+        if batch:
+            sets["another batch"] = tuple(torch.cat([x, x[:1]]) for x in inputs)
+        for on, given in sets.items():
+            wanted = _outputs(model, given)
+            place = self.folder / "example" if on == "example" else self.temporary / "another"
+            place.mkdir(parents=True, exist_ok=True)
+            torch.save([x.detach().cpu() for x in given], place / "inputs.pt")
+            torch.save([x.cpu() for x in wanted], place / "outputs.pt")
+            yield ran.in_python(self.folder, on, place / "inputs.pt", wanted, self.temporary)
+            if built:
+                paths = place / "inputs.pt", place / "outputs.pt"
+                yield ran.in_cpp(self.folder, on, *paths, wanted, self.temporary)
+            elif on == "example":
+                yield Ran("C++", on, skipped=NO_CMAKE)
+
+
+def _outputs(model: torch.nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """What eager gives, as a flat list of tensors."""
+    with torch.no_grad():
+        found = torch.utils._pytree.tree_leaves(model(*(x.clone() for x in inputs)))
+    return [x for x in found if isinstance(x, Tensor)]
+
+
+def _changes(model: torch.nn.Module) -> bool:
+    """Has it a part that does something else in training?"""
+    kinds = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+    return any(isinstance(m, kinds) for m in model.modules())
+
+
+@contextmanager
+def _staged(root: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder beside its place, which it takes at the end, and one for what nobody keeps."""
+    with tempfile.TemporaryDirectory(prefix="deploy-") as temporary:
+        aside = write.aside(root)
+        try:
+            yield aside, Path(temporary)
+            if root.exists():
+                os.replace(root, aside / ".former")
+            os.replace(aside, root)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(root / ".former", ignore_errors=True)
+
+
+def _untouched(root: Path) -> None:
+    """SaveError for a folder of something else, and for one whose texts were edited since."""
+    if not root.exists() or not any(root.iterdir()):
+        return
+    try:
+        files = dict(json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise SaveError(
+            f"{root} holds something else than a deployment (there is no {MANIFEST}): name a new folder"
+        ) from None
+    edited = [p for p, digest in files.items() if (root / p).exists() and _digest(root / p) != digest]
+    if edited:
+        raise SaveError(
+            f"{', '.join(edited)} in {root} was changed by hand and would be written anew: deploy to another folder"
+        )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class _Deploy(types.ModuleType):
+    """This module itself: `wb.deploy` is the function, also after something of the package was imported by its name."""
+
+    __call__ = staticmethod(deploy)
+
+
+sys.modules[__name__].__class__ = _Deploy
+
+__all__ = ["Deployed", "deploy"]

@@ -1,0 +1,65 @@
+"""What a deployment is, as plain data: what was written, how each op gets into it, and what its runs gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .report import Report
+
+NATIVE, TRACED, INLINED = "its library", "its reference, compiled into the model", "its Triton kernel, in the model"
+
+
+@dataclass(frozen=True)
+class Ran(Report):
+    """One run of the deployed model, held against eager on the same inputs.
+
+    `by` is who ran it ("Python", "C++", "ONNX"), `on` which inputs. `equal` of `outputs` tensors are equal to the last
+    bit, `worst` is the largest difference of the others. `problem` says why it did not run, or how it differs too much;
+    `skipped` why it was not tried.
+    """
+
+    by: str
+    on: str
+    outputs: int = 0
+    equal: int = 0
+    worst: float = 0.0
+    microseconds: float = 0.0
+    problem: str = ""
+    skipped: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem
+
+
+@dataclass(frozen=True)
+class Deployed(Report):
+    """The outcome of `wb.deploy`: `path` is the folder, `ops` are (name, how it runs), `runs` what was run of it.
+
+    `seconds` are by step: export, ops, model, program, runs.
+    """
+
+    path: str
+    name: str
+    device: str
+    ops: tuple[tuple[str, str], ...]
+    runs: tuple[Ran, ...]
+    seconds: dict[str, float]
+    library: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(r.ok for r in self.runs)
+
+    @property
+    def rows(self) -> tuple[Ran, ...]:
+        return self.runs
+
+    def __str__(self) -> str:
+        from ..show import deploy_text
+
+        return deploy_text.deployed(self)
+
+
+__all__ = ["Deployed", "Ran"]

@@ -1,0 +1,33 @@
+"""What a deployment is, as text."""
+
+from __future__ import annotations
+
+from ..reports.deploying import Deployed, Ran
+
+
+def deployed(report: Deployed) -> str:
+    """`norm | cpu | model.pt2 in /home/me/norm | 24.1 s`, how each op runs, and what each run gave."""
+    head = f"{report.name} | {report.device} | model.pt2 in {report.path} | {sum(report.seconds.values()):.1f} s"
+    width = max((len(name) for name, _ in report.ops), default=0)
+    ops = [f"  {name:{width}}  runs {how}" for name, how in report.ops]
+    return "\n".join([head, *ops, *map(ran, report.runs), *report.notes, *how(report)])
+
+
+def ran(row: Ran) -> str:
+    """`  C++     example          1 of 1 outputs equal to eager's to the last bit, 41 us a call`."""
+    label = f"  {row.by:7} {row.on:16} "
+    if row.skipped:
+        return f"{label}not run: {row.skipped}"
+    if row.problem:
+        return f"{label}FAILED: {row.problem}"
+    outputs = f"{row.outputs} output{'s' * (row.outputs != 1)}"
+    if row.equal == row.outputs:
+        said = f"{outputs}, equal to eager's to the last bit"
+    else:
+        said = f"{outputs}, {row.equal} equal to eager's to the last bit, the rest within {row.worst:.2g}"
+    return f"{label}{said}{f', {row.microseconds:,.0f} us a call' if row.microseconds else ''}"
+
+
+def how(report: Deployed) -> list[str]:
+    """What to type next."""
+    return [f"run it: python {report.path}/run.py, or {report.path}/bin/run {report.path} (no Python)"]
