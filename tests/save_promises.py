@@ -1,4 +1,4 @@
-"""What the text of 07_save promises."""
+"""What the texts of 07_save and 08_deploy promise."""
 
 from __future__ import annotations
 
@@ -30,3 +30,22 @@ def save(steps: Steps) -> None:
     said = steps.error("What cannot be saved")["evalue"]
     assert said.startswith("lab::shifted: shifted uses table of the notebook, a Tensor of shape (8,): take table as an argument")
     assert "build it with kernel-builder" in steps.text("For the Hub")
+
+
+def deploy(steps: Steps) -> None:
+    """Each step of 08_deploy, on any machine with CMake."""
+    said = steps.text("Deployed")
+    assert re.match(r"block \| cpu \| model\.pt2 in \S+/block \| [\d.]+ s\n", said)
+    assert "lab::rmsnorm       runs its library" in said
+    assert "lab::squared_relu  runs its reference, compiled into the model" in said
+    for by, on in (("Python", "example"), ("C++", "example"), ("Python", "another batch"), ("C++", "another batch"), ("ONNX", "example")):
+        assert re.search(rf"^  {re.escape(by)} +{on} +1 output, ", said, re.MULTILINE), said
+    listed = set(steps.printed("What is in it").splitlines())
+    assert {"model.pt2", "exported.pt2", "model.onnx", "lib/libblock_ops.so", "cpp/main.cpp", "bin/run", "run.py"} <= listed
+    assert re.fullmatch(r"output 0 (equal|differs \S+)\nFalse\n", steps.printed("Without Python"))
+    assert steps.printed("In a Python that has torch alone").split("\n")[0] == "torch.Size([3, 256]) torch.Size([50, 256]) False"
+    missing = steps.printed("Without its library")
+    assert missing.startswith("2 .../block/lib/libblock_ops.so cannot be loaded, and the ops of this model are in it")
+    assert "Build it anew from .../block/ops" in missing and "Exception raised" not in missing
+    said = steps.error("What cannot be exported")["evalue"]
+    assert said.startswith("the model cannot be exported: ") and said.endswith("nothing was written")

@@ -141,6 +141,13 @@ def test_saving_keeps_its_promises(ran):
     save_promises.save(Steps(notebook))
 
 
+def test_deploying_keeps_its_promises(ran):
+    path, notebook = ran
+    if path.stem != "08_deploy":
+        pytest.skip("of the notebook on deploying only")
+    save_promises.deploy(Steps(notebook))
+
+
 def test_profiles_keep_their_promises(ran):
     path, notebook = ran
     if path.stem != "05_measure":

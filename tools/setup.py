@@ -27,7 +27,7 @@ def main(venv: str) -> int:
     steps = (
         ("making the virtual environment", [sys.executable, "-m", "venv", venv]),
         ("installing", [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off",
-                        "-c", "constraints.txt", "-e", ".[cuda,dev]"]),
+                        "-c", "constraints.txt", "-e", ".[cuda,deploy,dev]"]),
     )  # fmt: skip
     for what, command in steps:
         if what == "installing" and not os.path.exists(os.path.join(venv, ".ready")):
