@@ -1,15 +1,17 @@
 """What saving costs, and what a call of the saved op costs beside one of the op in the notebook.
 
-    python -m benchmarks.save_speed [--quick]
+    python -m benchmarks.save_speed [--quick] [--python PATH ...]
 
 rmsnorm in C++ is saved, built, installed into a new environment and tested there by its own tests. Then two processes,
 one with the live op and one with the package, take turns at timing the same calls, so that both meet the same machine.
+`--python` names other Pythons, each with pytest and a torch of its own: the same wheel is installed and tested there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -111,6 +113,23 @@ def save_and_build(folder: Path) -> tuple[dict, str]:
             "wheel_ok": found.ok}, python  # fmt: skip
 
 
+def elsewhere(python: str, folder: Path) -> dict:
+    """The same wheel and its own tests, under another Python and another torch."""
+    (built,) = (folder / "dist").glob("*.whl")
+    versions = "import platform, torch; print(platform.python_version(), torch.__version__)"
+    said = subprocess.run([python, "-c", versions], capture_output=True, text=True, check=True).stdout.split()
+    install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--force-reinstall", str(built)]
+    subprocess.run(install, check=True)
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=folder / "rmsnorm_ops",
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "rmsnorm_ops"], check=True)
+    counts = dict(reversed(pair) for pair in re.findall(r"(\d+) (passed|failed|error)", done.stdout))
+    failed = int(counts.get("failed", 0)) + int(counts.get("error", 0))
+    return {"python": said[0], "torch": said[1], "passed": int(counts.get("passed", 0)), "failed": failed}
+
+
 def compare(python: str, rounds: int, count: int) -> list[dict]:
     """Both in turn, round after round: the ratio of each round is of neighbours in time."""
     live, saved = Timer(sys.executable, LIVE.format(root=str(ROOT))), Timer(python, SAVED)
@@ -137,6 +156,9 @@ def figures(steps: dict, rows: Sequence[dict]) -> list[Figure]:
         Figure("wheel installed into a new environment", steps["install_s"], "s"),
         Figure(f"its own tests there ({steps['tests']})", steps["tests_s"], "s"),
     ]
+    for e in steps["elsewhere"]:
+        what = f"the wheel's tests that fail on Python {e['python']}, torch {e['torch']}"
+        found.append(Figure(what, e["failed"] if e["passed"] else 1, "", 0, note=f"{e['passed']} pass"))
     for r in rows:
         what = f"saved op / op in the notebook, {r['shape']}, {'with' if r['grad'] else 'no'} gradient"
         found.append(Figure(what, r["ratio"], "x", RATIO))
@@ -146,9 +168,12 @@ def figures(steps: dict, rows: Sequence[dict]) -> list[Figure]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    quick = parser.parse_args().quick
+    parser.add_argument("--python", nargs="+", default=[], metavar="PATH", help="others, with a torch of their own")
+    given = parser.parse_args()
+    quick = given.quick
     with tempfile.TemporaryDirectory(prefix="save-speed-") as folder:
         steps, python = save_and_build(Path(folder))
+        steps["elsewhere"] = [elsewhere(each, Path(folder)) for each in given.python]
         rows = compare(python, 11 if quick else 41, 1000 if quick else 3000)
     made = figures(steps, rows)
     say(table(f"save -> build -> install -> test, and a call ({steps['wheel']}, {steps['wheel_kb']:.0f} KB)", made))
