@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,7 +81,7 @@ def deploy(
         raise SaveError("give batch=True or dynamic_shapes, not both: batch is a short form of it")
     model, inputs = graph.module_of(module), graph.inputs_of(example_inputs)
     _untouched(root)
-    with progress.shown() as tell, _staged(root) as (folder, temporary):
+    with progress.shown() as tell, _quiet(), _staged(root) as (folder, temporary):
         work = _Work(called, folder, temporary, tell)
         try:
             report = work.all(model, inputs, ops, batch, dynamic_shapes, onnx, root)
@@ -182,6 +184,20 @@ def _changes(model: torch.nn.Module) -> bool:
     """Has it a part that does something else in training?"""
     kinds = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
     return any(isinstance(m, kinds) for m in model.modules())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What torch's exporters warn of is themselves, and packages that are not here."""
+    log = logging.getLogger("torch.onnx")
+    former = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(former)
 
 
 @contextmanager
