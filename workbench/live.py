@@ -45,7 +45,7 @@ class Live:
         self._cases: tuple[Case, ...] | None = None
         self._learnt: dict[tuple, Case] = {}
         self.evidence: dict = {}  # what each case should give, while reference and cases stay
-        self.rough_inputs: dict[str, tuple] = {}  # by device
+        self.rough_inputs: dict[str, Any] = {}  # by device
         self.last_check: Check | None = None
         self.last_bench: Bench | None = None
         self.last_profile: Profile | None = None

@@ -19,6 +19,7 @@ from ..check import agree
 from ..check.expect import Expected, call, expected, leaves
 from ..check.gradients import expected_gradients
 from ..inputs import fresh, moved
+from ..measure.rough import Kept
 from ..register import pullback
 from ..tiers import Kernel
 from ..trial import Parcel
@@ -91,7 +92,7 @@ def learn_layout(op, kernel: Kernel, cases: Sequence[Case]) -> None:
 def _forward_evidence(op, case: Case, kernel: object) -> Evidence:
     wanted = oracle(op, case, kernel)
     values = wanted.inputs()
-    return Evidence(case, wanted, Parcel.of(_tensors(values)), values)
+    return Evidence(case, wanted, Parcel.of(tensors_of(values)), values)
 
 
 def oracle(op, case: Case, kernel: object = None) -> Expected:
@@ -134,7 +135,7 @@ def _backward_evidence(op, case: Case, without: str, spread: bool) -> Evidence:
     incoming = {f"grad_{n}": wanted.cotangents.get(n) for n, _ in pullback.tensor_results(op.schema)}
     outputs = {n: t for n, t in outputs.items() if n not in op.schema.mutated}
     everything = {**incoming, **values, **outputs}
-    return Evidence(case, wanted, Parcel.of(_tensors(everything)), everything)
+    return Evidence(case, wanted, Parcel.of(tensors_of(everything)), everything)
 
 
 def _digest(found: Evidence) -> str:
@@ -142,9 +143,9 @@ def _digest(found: Evidence) -> str:
     digest = hashlib.sha256(repr((found.case.name, found.case.error, found.case.atol, found.case.rtol)).encode())
     wanted = found.wanted
     for name, value in found.values.items():
-        if not _tensors({name: value}):
+        if not tensors_of({name: value}):
             digest.update(repr((name, value)).encode())
-    tensors = list(_tensors(found.values).items())
+    tensors = list(tensors_of(found.values).items())
     for o in (*wanted.outputs, *(wanted.compared or ())):
         tensors += [(o.name, o.value), (f"{o.name} true", o.true)]
     for name, t in tensors:
@@ -153,7 +154,7 @@ def _digest(found: Evidence) -> str:
     return digest.hexdigest()
 
 
-def _tensors(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
+def tensors_of(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
     found = {}
     for name, value in values.items():
         if isinstance(value, torch.Tensor):
@@ -163,7 +164,7 @@ def _tensors(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
     return found
 
 
-def given(e: Evidence, name: str) -> object:
+def given(e: Evidence | Kept, name: str) -> object:
     """An argument of a step: a tensor of the parcel, a list of these, or the value itself."""
     value = e.values.get(name)
     if isinstance(value, torch.Tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..build import resources
 from ..check.cures import cure
@@ -14,7 +15,7 @@ from ..show import words
 from ..source import LANGUAGE_DEVICES
 from ..tiers import Kernel
 from ..version import Version
-from . import cost
+from . import beforehand, cost
 
 FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # what --force does not install
 ADVISED = ("hang", "overrun", "mutation", "process")  # of which there is something to say in general
@@ -90,7 +91,10 @@ def refusal_error(told: Line) -> TrialError:
 def line(op, version: Version, former: Version, seconds: float, headers: Sequence[str] = ()) -> Line:
     """The line of a version, installed or refused. `headers` are those that changed since the slot's former cell."""
     refused = bool(version.refused)
-    timed = None if refused else rough.time_us(op, version)
+    timed = None if refused else rough.time_us(op, version, fault=partial(beforehand.fault, op, version))
+    untimed: tuple[str, ...] = ()
+    if timed and timed.fault:
+        untimed, timed = (f"not timed on {timed.case}: {timed.fault}. A call like it can end this process",), None
     if timed:
         version = op.update(replace(version, rough_us=timed.us, rough_case=timed.case))
     same = timed is not None and former.rough_case == timed.case
@@ -113,7 +117,7 @@ def line(op, version: Version, former: Version, seconds: float, headers: Sequenc
         refused=version.refused,
         still=op.still(version.slot, version.device),
         hint=_hint(op, version) if refused else "",
-        notes=(*rebuilt(headers, version.kernel.cached), *_notes(op, version)),
+        notes=(*untimed, *rebuilt(headers, version.kernel.cached), *_notes(op, version)),
         cost="" if former.tier == version.tier else cost.of(version.kernel),
         title=version.title,
     )

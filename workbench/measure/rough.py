@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from ..case import Case
 from ..inputs import fresh, moved, tensors_in
 from ..version import Version
 
@@ -20,22 +22,38 @@ BYTES_AT_MOST = 1 << 30  # inputs of a bench case that are kept for the next edi
 class Rough:
     us: float
     case: str
+    fault: str = ""  # why it was not timed: what the call would do to this process
 
 
-def time_us(op, version: Version, clock: Callable[[], float] = time.perf_counter) -> Rough | None:
+@dataclass
+class Kept:
+    """A case to be timed, its inputs on a device, and these as who tries kernels takes them."""
+
+    case: Case
+    values: dict
+    parcel: Any = None
+
+
+def time_us(
+    op,
+    version: Version,
+    clock: Callable[[], float] = time.perf_counter,
+    fault: Callable[[Kept], str] = lambda kept: "",
+) -> Rough | None:
     """The best of a few calls of the op on its bench case, else on its largest case; None when it has no case.
 
     The clock is wall time around one call on a CPU, events around it on a GPU. A mutating op keeps mutating its own
-    copies.
+    copies. `fault` is asked first whether the call does what none may.
     """
     if version.slot != "forward" or getattr(version.kernel, "unrunnable", False):
         return None
-    inputs = _inputs(op, version.device)
-    if inputs is None:
+    kept = _inputs(op, version.device)
+    if kept is None:
         return None
-    case, values = inputs
+    if said := fault(kept):
+        return Rough(0.0, kept.case.name, said)
     timed = _on_gpu if version.device == "cuda" else clock_around
-    args, kwargs = op.definition.split(list(values.values()))
+    args, kwargs = op.definition.split(list(kept.values.values()))
     best, spent = float("inf"), 0.0
     with torch.no_grad():
         if version.device == "cuda" and not _warmed(op, args, kwargs):
@@ -48,7 +66,7 @@ def time_us(op, version: Version, clock: Callable[[], float] = time.perf_counter
             best, spent = min(best, took), spent + took
             if spent + took > BUDGET_S:
                 break
-    return Rough(best * 1e6, case.name)
+    return Rough(best * 1e6, kept.case.name)
 
 
 def _warmed(op, args: list, kwargs: dict) -> bool:
@@ -77,8 +95,8 @@ def _on_gpu(call: Callable[[], object], _: Callable[[], float]) -> float:
     return before.elapsed_time(after) * 1e-3
 
 
-def _inputs(op, device: str):
-    """(case, its inputs), kept on the op while they are small enough."""
+def _inputs(op, device: str) -> Kept | None:
+    """Kept on the op while they are small enough."""
     if device in op.rough_inputs:
         return op.rough_inputs[device]
     cases = op.case_list(bench=True)
@@ -86,10 +104,10 @@ def _inputs(op, device: str):
         return None
     bench = [c for c in cases if c.bench]
     chosen = bench[0] if bench else max(cases, key=lambda c: _bytes(c.bound(op.schema)))
-    values = moved(fresh(chosen.bound(op.schema)), device)
-    if _bytes(values) <= BYTES_AT_MOST:
-        op.rough_inputs[device] = (chosen, values)
-    return chosen, values
+    found = Kept(chosen, moved(fresh(chosen.bound(op.schema)), device))
+    if _bytes(found.values) <= BYTES_AT_MOST:
+        op.rough_inputs[device] = found
+    return found
 
 
 def _bytes(values: dict) -> int:

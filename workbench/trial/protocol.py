@@ -130,6 +130,7 @@ class Step:
     allocates: tuple[str, ...] = ()
     # Which configuration an autotuned kernel runs in it: its place, or those of all kernels, see `build.triton_tune`.
     turn: int | Mapping[str, Mapping[str, object]] | None = None
+    discards: bool = False  # what it returns is neither sent back nor looked at for poison
 
     def output(self, index: int) -> str:
         if index < len(self.outputs):

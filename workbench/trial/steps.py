@@ -228,6 +228,8 @@ class Trial:
 
     def collect(self, call: Call, outputs: tuple) -> dict[str, Any]:
         """The fields of `Done` that hold what came out."""
+        if self.step.discards:
+            return {}
         flat = [t for value in outputs for t in (value if isinstance(value, (list, tuple)) else (value,))]
         return {
             "outputs": tuple(self.store(value) for value in outputs),

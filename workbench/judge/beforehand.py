@@ -1,0 +1,45 @@
+"""A case that no trial had, run once in the worker before this process runs it: the one that is only there to be timed.
+
+A buffer that is large enough for every case of the trial may be too small for it, and nobody has typed a call.
+"""
+
+from __future__ import annotations
+
+from ..inputs import moved
+from ..measure.rough import Kept
+from ..tiers import Kernel
+from ..trial import Job, Parcel, Step
+from ..version import Version
+from . import examine
+from .evidence import given, tensors_of
+
+FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # an error is raised, and hurts nobody
+
+
+def fault(op, version: Version, kept: Kept) -> str:
+    """What a call on these inputs does that no call may: "" for nothing, else in the words of a trial.
+
+    >>> fault(op, version, kept)
+    'it wrote 4 bytes after y, 2048 x 4096 float32 (SIGSEGV)'
+    """
+    kernel = version.kernel
+    if not isinstance(kernel, Kernel) or not kernel.trial_device or _tried(version, kept):
+        return ""
+    if kept.parcel is None:
+        kept.parcel = Parcel.of(tensors_of(moved(kept.values, "cpu")))
+    args, keywords = op.definition.split([given(kept, a.name) for a in op.schema.arguments])
+    step = Step(
+        kernel.step_op, tuple(args), keywords, case=kept.case.label, outputs=(*op.schema.outputs, *op.schema.saves),
+        layout=examine.layout_of(op, kept.values), allocates=tuple(a.name for a in kernel.declaration.allocations),
+        discards=True,
+    )  # fmt: skip
+    job = Job((step,), (kernel.launch(),), examine.schemas_of(op.schema, (kernel,)))
+    result = examine.placed((kernel,), examine.worker_of(kernel).run(job, examine.LIMIT_S).results[0])
+    return result.detail if result.status in FAULTS else ""
+
+
+def _tried(version: Version, kept: Kept) -> bool:
+    """Has its trial had the case?"""
+    return version.trial is not None and any(
+        (o.case, o.dtype, o.status) == (kept.case.name, kept.case.dtype_name, "agree") for o in version.trial.outcomes
+    )
