@@ -1,4 +1,4 @@
-"""02_cuda, 03_triton, 04_trust and 06_tune where there is a GPU, without IPython: that machine may have none."""
+"""02_cuda, 03_triton, 04_trust, 05_measure and 06_tune where there is a GPU, without IPython: that machine may have none."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def test_the_notebook_on_triton_keeps_its_promises():
 @pytest.mark.gpu
 def test_the_notebook_on_trust_keeps_its_promises():
     notebook_promises.trust(notebook_steps.run(FOLDER / "04_trust.ipynb"), gpu=True)
+
+
+@pytest.mark.gpu
+def test_the_notebook_on_measuring_keeps_its_promises():
+    notebook_promises.measure(notebook_steps.run(FOLDER / "05_measure.ipynb"), gpu=True)
 
 
 @pytest.mark.gpu
