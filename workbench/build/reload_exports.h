@@ -28,6 +28,7 @@ inline const char* run() {
       const auto kind = b.kind == torch::Library::DEF ? torch::Library::FRAGMENT : b.kind;
       live.push_back(std::make_unique<Library>(kind, b.ns, b.key, b.file, b.line));
       b.fill(*live.back());
+      for (const OfBuild& c : live.back()->shown) show(c);
     } catch (const c10::Error& error) {
       drop();
       return refused(b, error.what_without_backtrace());
