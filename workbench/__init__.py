@@ -23,6 +23,7 @@ from .op import Op
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from .adopt.classes import fake_class
     from .cells import cpp, cuda, triton
     from .diagnose import doctor
     from .load_inline import load_inline
@@ -44,6 +45,7 @@ __all__ = [
     "cpp",
     "cuda",
     "doctor",
+    "fake_class",
     "load",
     "load_inline",
     "op",
@@ -55,7 +57,7 @@ __all__ = [
 
 # What builds is imported when it is first asked for.
 _LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline",
-          "save": ".save", "doctor": ".diagnose"}  # fmt: skip
+          "save": ".save", "doctor": ".diagnose", "fake_class": ".adopt.classes"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

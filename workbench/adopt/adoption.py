@@ -114,7 +114,8 @@ def _probed(planned: Made, mine: Extension) -> Made:
         for f, kind in told["functions"].items()
         if f not in ops_made
     }
-    return replace(planned, blocks=compiled, names=names, plain=plain)
+    classes = tuple(reload.Class(**c) for c in told["classes"])
+    return replace(planned, blocks=compiled, names=names, plain=plain, classes=classes)
 
 
 def _told(probe: Probe, name: str, file: str) -> dict:

@@ -10,11 +10,7 @@
 namespace wb_reload __attribute__((visibility("hidden"))) {
 
 // Members that torch keeps private: see `SignatureOf` in reload.h.
-template <typename Tag, typename T> struct Private {
-  using type = T;
-  friend type member(Tag);
-};
-template <typename Tag, typename Private<Tag, typename Tag::of>::type M> struct Reach {
+template <typename Tag, typename Tag::of M> struct Reach {
   friend typename Tag::of member(Tag) { return M; }
 };
 struct NameOf { using of = std::optional<c10::QualifiedName> c10::NamedType::*; friend of member(NameOf); };
@@ -64,8 +60,21 @@ inline torch::jit::Function* making(torch::jit::Function* made, const c10::Class
   return kept;
 }
 
+// What torch.compile and torch.export ask for first says why it is not there.
+inline void refuse_to_flatten(const OfBuild& c) {
+  c10::FunctionSchema schema("__obj_flatten__", "", {c10::Argument("self", c.type)}, {c10::Argument("", c10::AnyType::get())});
+  auto method = std::make_unique<torch::jit::BuiltinOpFunction>(
+      c10::QualifiedName(c.qualified() + ".__obj_flatten__"), std::move(schema), [c](torch::jit::Stack&) {
+        TORCH_CHECK(false, c.ns, "::", c.name, " has no __obj_flatten__, so torch.compile and torch.export cannot look into "
+                    "its objects: give the class .def(\"__obj_flatten__\", ...), which returns a tuple of (name, value) pairs");
+      }, FRONT);
+  c.type->addMethod(method.get());
+  torch::registerCustomClassMethod(std::move(method));
+}
+
 // The front makes objects of this build from now on. Called when its methods are all there.
 inline void show(const OfBuild& c) {
+  if (!c.type->findMethod("__obj_flatten__")) refuse_to_flatten(c);
   std::vector<torch::jit::Function*> methods;
   for (torch::jit::Function* f : c.type->methods())
     methods.push_back(f->name() == "__init__" || f->name() == "__setstate__" ? making(f, c.type) : f);

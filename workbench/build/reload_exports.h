@@ -57,6 +57,19 @@ WB_EXPORT const char* wb_replace(const char* (*leave)(), const char* (*come_back
   return message;
 }
 
+// One line a method of each class: namespace \t class \t method \t how many arguments it takes beside the object.
+WB_EXPORT const char* wb_classes() {
+  wb_reload::reply.clear();
+  for (const auto& c : wb_reload::classes()) {
+    wb_reload::reply += c.ns + "\t" + c.name + "\t\t0\n";
+    for (const torch::jit::Function* f : c.type->methods())
+      if (std::string(f->doc_string()) != wb_reload::FRONT)
+        wb_reload::reply += c.ns + "\t" + c.name + "\t" + f->name() + "\t" +
+                            std::to_string(f->getSchema().arguments().size() - 1) + "\n";
+  }
+  return wb_reload::reply.c_str();
+}
+
 // One line a block: kind \t namespace \t key \t file \t line.
 WB_EXPORT const char* wb_blocks() {
   static const char* const kinds[] = {"def", "impl", "fragment"};

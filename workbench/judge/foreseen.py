@@ -8,7 +8,9 @@ from __future__ import annotations
 import torch
 
 from .. import gpu
+from ..annotations import class_name
 from ..reports.report import NOT_RUN, Outcome
+from ..schema import Schema
 from ..tiers import Kernel
 from .evidence import Evidence
 
@@ -35,6 +37,17 @@ def outcome(kernel: Kernel, e: Evidence) -> Outcome:
         if got is not None and (got.shape != wanted.value.shape or got.dtype != wanted.value.dtype):
             return Outcome(name, dtype, "mismatch", float("inf"), _other(wanted.name, got, wanted.value))
     return Outcome(name, dtype, "skip", detail=NOT_RUN)
+
+
+def objects(schema: Schema) -> str:
+    """Why an op that takes an object of a custom class has no trial: objects stay in this process. "" for others."""
+    held = next((a for a in schema.arguments if class_name(a.type)), None)
+    if held is None:
+        return ""
+    return (
+        f"not tried: {held.name} is an object of {class_name(held.type)}, which is not sent to the worker; "
+        f"{schema.name}.check() runs the cases here"
+    )
 
 
 def _made(kernel: Kernel, e: Evidence) -> tuple[dict[str, torch.Tensor], str]:
