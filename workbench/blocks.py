@@ -99,6 +99,10 @@ def has_blocks(source: Source) -> bool:
     return bool(_BLOCK.search(_plain(source.text)))
 
 
+def has_classes(source: Source) -> bool:
+    return ".class_" in source.text and bool(_CLASS.search(_plain(source.text)))
+
+
 def _block(m: re.Match, source: Source, plain: str, name: str) -> Block:
     line = _line(source, plain, m.start())
     macro, namespace = m[1], m[2]
