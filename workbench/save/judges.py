@@ -11,7 +11,7 @@ def files(name: str) -> dict[str, str]:
     """The modules of `tests/judge`, for the package `name`: as they judge here, they judge there."""
     runtime = f"{name}._runtime"
     places = (
-        ("..case", ".case"), ("..errors", ".errors"), ("..inputs", ".inputs"), ("..report", ".outcome"),
+        ("..case", ".case"), ("..errors", ".errors"), ("..inputs", ".inputs"), ("..reports.report", ".outcome"),
         ("..reference", f"{runtime}.reference"), ("..schema", f"{runtime}.schema"),
     )  # fmt: skip
     flat = ((".errors", ".errors"), (".inputs", ".inputs"), (".schema", f"{runtime}.schema"))
@@ -22,7 +22,7 @@ def files(name: str) -> dict[str, str]:
                   "class SchemaError(WorkError):\n    \"\"\"What does not fit the op's schema.\"\"\"\n",
         "inputs": borrowed.module("inputs", places=flat),
         "case": borrowed.module("case", places=flat, head="Cases: named, seeded recipes of inputs."),
-        "outcome": borrowed.module("report", keep=("FAR", "Mismatch", "Outcome"), head="How a case went, as plain data."),
+        "outcome": borrowed.module("reports.report", keep=("FAR", "Mismatch", "Outcome"), head="How a case went, as plain data."),
         "rule": borrowed.module("check.rule"),
         "float64": borrowed.module("check.float64", places=places),
         "expect": borrowed.module("check.expect", places=places),

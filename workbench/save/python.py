@@ -17,7 +17,7 @@ from .model import SavedOp
 
 _ANNOTATIONS = {"Tensor": "Tensor", "SymInt": "int", "int": "int", "float": "float", "bool": "bool", "str": "str",
                 "Scalar": "float", "ScalarType": "torch.dtype", "Device": "torch.device"}  # fmt: skip
-_HERE = tuple((f".{n}", f".{n}") for n in ("errors", "schema", "reference", "holes", "pullback"))
+_HERE = tuple((f"{dots}{n}", f".{n}") for n in ("errors", "schema", "reference", "holes", "pullback") for dots in (".", ".."))
 
 
 def modules(name: str, ops: Sequence[SavedOp], *, defined: bool, namespace: str = "") -> dict[str, str]:
@@ -42,9 +42,9 @@ def runtime(ops: Sequence[SavedOp]) -> dict[str, str]:
         "schema": schema_module(),
         "reference": borrowed.module("reference", places=_HERE),
         "holes": borrowed.module("holes", places=_HERE),
-        "gradient": borrowed.module("gradient", places=_HERE),
-        "pullback": borrowed.module("pullback", places=_HERE),
-        "batching": borrowed.module("batching", places=_HERE),
+        "gradient": borrowed.module("register.gradient", places=_HERE),
+        "pullback": borrowed.module("register.pullback", places=_HERE),
+        "batching": borrowed.module("register.batching", places=_HERE),
         "entry": entry_module(),
         "register": templates.render("python/register.py.j2"),
     }
@@ -83,7 +83,7 @@ def schema_module() -> str:
     )
     text = text.replace("from .defaults import spell_default\n", "")
     defaults = borrowed.module("defaults", keep=("spell_default",)).partition("def spell_default")
-    forward = borrowed.module("register", keep=("forward_schema",)).partition("def forward_schema")
+    forward = borrowed.module("register.registration", keep=("forward_schema",)).partition("def forward_schema")
     text = re.sub(r"    >>> str\(parse\((.*?)\)\)\n.*?\n\n", "", text, flags=re.DOTALL)
     text = text.replace("import torch\n", "") if "torch." not in text.partition("import torch\n")[2] else text
     tail = "".join(defaults[1:]) + "\n\n" + "".join(forward[1:])

@@ -180,6 +180,7 @@ class One:
         """Those that compile, and agree with the reference where they can run."""
         good: list[Candidate] = []
         waiting: list[Candidate] = []
+        begun = False  # with the first, the installed one, so that the shortest budget has something
         for done, (one, failed) in enumerate(self.space.build(ready), 1):
             self.job.trials.add((self.task.label, self.number[id(one)]))
             self.job.step(self.task, "building", done, len(ready))
@@ -187,14 +188,17 @@ class One:
                 self.put(one, failed.status, reason=failed.reason, registers=_registers(self.space, one))
             elif self.task.unrunnable:
                 self.put(one, NOT_RUN, reason=self.task.unrunnable)
+            elif one is ready[0]:
+                good += self._tried([one])
             else:
                 waiting.append(one)
-            if len(waiting) >= (BATCH if good else 1):  # so that the shortest budget has something
+            begun = begun or one is ready[0]
+            if begun and len(waiting) >= (BATCH if good else 1):
                 good += self._tried(waiting)
                 waiting = []
             if good and self.left(BUILD_SHARE) <= 0:
                 break
-        return good + self._tried(waiting)
+        return good + (self._tried(waiting) if not good or self.left() > 0 else [])
 
     def _tried(self, some: Sequence[Candidate]) -> list[Candidate]:
         if not some:
