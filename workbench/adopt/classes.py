@@ -139,6 +139,7 @@ def _reading(name: str, method: str, count: int) -> Callable:
             raise SchemaError(_without(name, method))
         return fields[found]
 
+    read.takes = count  # type: ignore[attr-defined]  # a package has what can be derived alone
     return read
 
 

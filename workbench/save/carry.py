@@ -233,7 +233,7 @@ def _cure(name: str, value: object) -> str:
 
 def _import_order(statement: str) -> tuple[int, int, str]:
     root = re.split(r"[ .]", statement.removeprefix("from ").removeprefix("import "))[0]
-    return (0 if root in sys.stdlib_module_names else 1, int(statement.startswith("from")), statement)
+    return (0 if root in sys.stdlib_module_names else 1 if root else 2, int(statement.startswith("from")), statement)
 
 
 def check_imports(statements: Sequence[str]) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import linecache
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from ..annotations import class_name
+from torch._library import fake_class_registry as registry
+
+from ..annotations import CLASSES, class_name
 from ..errors import SaveError
 from ..schema import Schema
 from . import carry
@@ -32,7 +33,12 @@ def of(schema: Schema) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (class_name(a.type) for a in schema.arguments))))
 
 
-def render(names: Iterable[str], fakes: Callable[[str], Any], methods: Callable[[str], Sequence[str]]) -> str:
+def fake_of(name: str) -> type | None:
+    """What torch has as the fake of a class."""
+    return registry.find_fake_class(CLASSES + name.replace("::", "."))
+
+
+def render(names: Iterable[str], fakes: Callable[[str], type | None] = fake_of) -> str:
     """The module of these classes; "" where there are none. `fakes` gives the fake class of each, None without one.
 
     SaveError for a class that cannot be traced, and where two have one short name.
@@ -50,7 +56,7 @@ def render(names: Iterable[str], fakes: Callable[[str], Any], methods: Callable[
         fake = fakes(name)
         if fake is None:
             raise SaveError(f"{name} has no fake class, which a package's tests need: give the class __obj_flatten__")
-        bodies.append(_given(name, fake, made) if "__workbench_class__" in vars(fake) else _derived(name, methods(name)))
+        bodies.append(_given(name, fake, made) if "__workbench_class__" in vars(fake) else _derived(name, fake))
     if any("_field(" in b for b in bodies):
         made.helpers["_field"] = _FIELD
     return _HEAD + "\n" + "\n\n\n".join([made.render().rstrip(), *bodies]) + "\n"
@@ -85,7 +91,8 @@ def _source(name: str, fake: type) -> tuple[ast.ClassDef, str]:
     raise SaveError(f"the source of the fake class of {name} cannot be found: define it in a cell or a file, and run that again")
 
 
-def _derived(name: str, methods: Sequence[str]) -> str:
+def _derived(name: str, fake: type) -> str:
+    methods = [n for n, f in vars(fake).items() if not n.startswith("__") and getattr(f, "takes", 0) == 0]
     short = name.partition("::")[2]
     rows = [
         f'@register_fake_class("{name}")', f"class {short}:", f'    """What {name} flattens to."""', "",
