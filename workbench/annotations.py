@@ -160,6 +160,8 @@ def check_type(spelled: str, op: str) -> None:
 
 
 def output_types(hint: object, op: str) -> tuple[str, ...]:
+    while typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
     if hint is None or hint is type(None):
         return ()
     where = f"{op}: the return value"

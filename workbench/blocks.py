@@ -82,8 +82,8 @@ def _refuse_class_at_once(source: Source, plain: str) -> None:
     found = _CLASS_AT_ONCE.search(plain)
     if found:
         raise SchemaError(
-            'torch::class_<T>("ns", "Name") registers a class for as long as the process lives, so the cell could not be '
-            'run again: write m.class_<T>("Name") in TORCH_LIBRARY(ns, m)',
+            'torch::class_<T>("ns", "Name") registers a class for as long as the process lives, so the cell could not '
+            'be run again: write m.class_<T>("Name") in TORCH_LIBRARY(ns, m)',
             line=_line(source, plain, found.start()), file=source.file,
         )  # fmt: skip
 

@@ -183,6 +183,7 @@ def from_function(
         hints = typing.get_type_hints(
             function,
             globalns={**vars(typing), "Tensor": torch.Tensor, "torch": torch, **getattr(function, "__globals__", {})},
+            include_extras=True,
         )
     except NameError as error:
         raise SchemaError(f"{name}: an annotation names something unknown: {error}") from None

@@ -1,12 +1,11 @@
 """Custom C++ classes as torch.compile and torch.export see them: the fake class of each, given or derived, and checked.
 
-A fake is made of what `__obj_flatten__` gives, and stands for the object while a graph is traced. torch keeps fakes by the
-name of the class (`torch._library.register_fake_class`), so a re-run of the cell leaves them where they are.
+A fake is made of what `__obj_flatten__` gives, and stands for the object while a graph is traced. torch keeps fakes by
+the name of the class (`torch._library.register_fake_class`), so a re-run of the cell leaves them where they are.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 from collections.abc import Callable, Sequence
@@ -39,10 +38,11 @@ def fake_class(name: str, *, example: object = None) -> Callable[[type], type]:
     ...         return self.calls
 
     The decorated class comes back and serves as the annotation of an op's argument. `example`, an object or what makes
-    one, is looked at now and after each re-run of the cell: the fake made of it must flatten to the same names, types and
-    values (by its own `__obj_flatten__`, or else by its attributes of these names), and pickling must keep them. Every
-    object that is traced later is looked at in the same way. A class with `__obj_flatten__` and without a fake class of
-    its own has a derived one, whose methods read the field that is called like them.
+    one, is looked at now and, where it is a function, after each re-run of the cell: the fake of it must flatten to
+    the same names, types and values (as attributes of these names; where a method has such a name, by an
+    `__obj_flatten__` of its own), and pickling must keep them. Every object that is traced later is looked at in the
+    same way. A class with `__obj_flatten__` and without a fake class of its own has a derived one, whose methods read
+    the field that is called like them.
 
     Raises SchemaError where torch has no such class, for a class without the class method `__obj_unflatten__`, and for
     one that flattens otherwise; the former fake then stays.
@@ -81,8 +81,8 @@ def check(name: str, real: Any, fake: type) -> None:
         lost = _differences(flat, dict(copy.deepcopy(real).__obj_flatten__()))
         if lost:
             raise SchemaError(
-                f"pickling an object of {name} changes it: {'; '.join(lost)}. The two functions of its def_pickle must keep "
-                "all that __obj_flatten__ gives"
+                f"pickling an object of {name} changes it: {'; '.join(lost)}. The two functions of its def_pickle "
+                "must keep all that __obj_flatten__ gives"
             )
 
 
@@ -118,6 +118,9 @@ def derived(c: Class) -> type:
 
     def init(self: Any, flat: tuple) -> None:
         self.flat = flat
+        for field, value in flat:
+            if field not in c.methods:
+                setattr(self, field, value)  # torch.compile reads fields by name
 
     members: dict[str, object] = {
         "__init__": init,
@@ -145,8 +148,8 @@ def _reading(name: str, method: str, count: int) -> Callable:
 
 def _without(name: str, method: str) -> str:
     return (
-        f"{name}.{method} cannot be derived from {FLATTEN}: write the fake class, @wb.fake_class({name!r}) above a class "
-        f"with the class method {UNFLATTEN}(cls, flat) and a method {method}"
+        f"{name}.{method} cannot be derived from {FLATTEN}: write the fake class, @wb.fake_class({name!r}) above a "
+        f"class with the class method {UNFLATTEN}(cls, flat) and a method {method}"
     )
 
 
@@ -164,8 +167,7 @@ def _watch(name: str, fake: Any) -> None:
         _compare(name, flat, made)
         for method in _methods(name):
             if not hasattr(made, method) and not method.startswith("__"):
-                with contextlib.suppress(AttributeError):  # a class with slots
-                    setattr(made, method, _lacking(name, method))
+                setattr(fake, method, _lacking(name, method))
         return made
 
     setattr(fake, UNFLATTEN, classmethod(unflatten))  # torch asks for an object of the very class that it knows
@@ -186,16 +188,19 @@ def _compare(name: str, flat: tuple, made: object) -> None:
     own = getattr(made, FLATTEN, None)
     have = dict(own()) if own is not None else {n: getattr(made, n) for n, _ in flat if hasattr(made, n)}
     found = _differences(flat, have)
+    unseen = [n for n, _ in flat if n in have and not hasattr(made, n)]
+    found += [f"{n!r} is no attribute of it, which torch.compile reads" for n in unseen]
     if found:
         raise SchemaError(
-            f"the fake class of {name} flattens otherwise than the class: {'; '.join(found)}. Keep what {UNFLATTEN} is given "
-            f"in attributes of these names, or write {FLATTEN}"
+            f"the fake class of {name} flattens otherwise than the class: {'; '.join(found)}. Keep what {UNFLATTEN} is "
+            f"given in attributes of these names; where a method has the name, write {FLATTEN}"
         )
 
 
 def _differences(flat: tuple, have: dict) -> list[str]:
     found = [f"{n!r} is missing" for n, _ in flat if n not in have]
-    found += [f"{n!r} is not in the class, which has {', '.join(k for k, _ in flat)}" for n in have if n not in dict(flat)]
+    known = ", ".join(n for n, _ in flat)
+    found += [f"{n!r} is not in the class, which has {known}" for n in have if n not in dict(flat)]
     found += [f"{n!r} is {_shown(have[n])}, not {_shown(v)}" for n, v in flat if n in have and not _alike(have[n], v)]
     return found
 
@@ -232,7 +237,7 @@ def _refuse_unknown(name: str) -> None:
 def _register(name: str, fake: type) -> None:
     if registry.has_fake_class(_full(name)):
         registry.deregister_fake_class(name)
-    registry.register_fake_class(name, fake)  # type: ignore[arg-type]  # torch's own type for it is out of date
+    registry.register_fake_class(name, fake)
 
 
 def _made(example: Any) -> Any:

@@ -20,12 +20,12 @@ _HEAD = '''"""What stands for the objects of the C++ classes while a graph is tr
 
 from __future__ import annotations
 '''
-_FIELD = '''def _field(flat, name, method):
+_FIELD = """def _field(flat, name, method):
     fields = dict(flat)
     for field in (method, method.removeprefix("get_")):
         if field in fields:
             return fields[field]
-    raise RuntimeError(f"{name}.{method} cannot be told while a graph is traced: its value is none of {', '.join(fields)}")'''
+    raise RuntimeError(f"{name}.{method} cannot be told while a graph is traced: its value is none of {', '.join(fields)}")"""
 
 
 def of(schema: Schema) -> tuple[str, ...]:
@@ -96,7 +96,8 @@ def _derived(name: str, fake: type) -> str:
     short = name.partition("::")[2]
     rows = [
         f'@register_fake_class("{name}")', f"class {short}:", f'    """What {name} flattens to."""', "",
-        "    def __init__(self, flat):", "        self.flat = flat", "", "    @classmethod",
+        "    def __init__(self, flat):", "        self.flat = flat", "        for field, value in flat:",
+        "            if not hasattr(self, field):", "                setattr(self, field, value)", "", "    @classmethod",
         "    def __obj_unflatten__(cls, flat):", "        return cls(flat)",
     ]  # fmt: skip
     for method in methods:

@@ -87,8 +87,8 @@ def _moving(value: object) -> object:
 class Probe:
     """Loads an extension behind `others` and tells, as the op `wb_probe::told(Tensor _) -> str`, what it is: JSON.
 
-    `blocks` (kind, namespace, key, line, file), `classes` (name, methods), `ops` (name, overload, schema, keys), `functions` of its Python module
-    `module`, and `error` with `line` where torch refused a block.
+    `blocks` (kind, namespace, key, line, file), `classes` (name, methods), `ops` (name, overload, schema, keys),
+    `functions` of its Python module `module`, and `error` with `line` where torch refused a block.
     """
 
     path: str
