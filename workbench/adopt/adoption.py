@@ -147,7 +147,7 @@ def _defined(told: dict, text: blocks.Text, compiled: Sequence[reload.Block], fi
         results = re.sub(r"(?<=\w) _\d+\b", "", told["schema"].rpartition("->")[2])
         found = schema.parse(told["schema"].rpartition("->")[0] + "->" + results)
     except WorkbenchError as error:
-        reason = error.message
+        reason = error.message.removeprefix(f"{name}: ")
     return Defined(name, told["schema"], tuple(told["keys"]), line, file, found, reason)
 
 
