@@ -162,21 +162,61 @@ def test_a_failed_re_run_leaves_all_as_it_was(op, broken, error):
 
 
 @pytest.mark.slow
-def test_its_cases_are_not_tried_and_the_line_says_so(op, lines):
-    counted = with_reference()
+def test_its_cases_are_tried_in_the_worker_on_a_copy_of_the_object(lines):
+    wb.cpp(None, text("tried"))
+    made = []
+
+    @wb.op("tried::counted")
+    def counted(x: Tensor, state: typing.Annotated[torch.ScriptObject, "tried::Counter"]) -> Tensor:
+        return x.clone()
 
     @counted.cases
     def _(t):
-        yield t(3, 2), counter()
+        made.append(torch.classes.tried.Counter(3))
+        yield t(3, 2), made[-1]
 
-    wb.cpp(None, SECOND)
-    assert "not tried: state is an object of counting::Counter, which is not sent to the worker; counted.check() runs the cases here" in lines[-1].notes
-    check = counted.check()
-    assert not check.ok and check.rows[0].status == "fail"  # BY is 2 there
-    wb.cpp(None, FIRST)
+    wb.cpp(None, text("tried", fields="int64_t room[64] = {7};"))
+    assert lines[-1].rows[0].status == "agree" and made[0].calls() == 0
+    with pytest.raises(wb.TrialError, match="out"):
+        wb.cpp(None, text("tried", by=2))
+    state = torch.classes.tried.Counter(2)
+    assert torch.equal(counted(X, state), X) and counted.runs().number == 2
+    assert torch.equal(counted.versions[3](X, state), X * 2) and state.calls() == 2  # in the worker
     check = counted.check()
     assert check.ok, str(check)
     assert {r.check: r.status for r in check.rows}["fake"] == "pass"
+    crashing = text("tried").replace("state->calls += state->step;", "*reinterpret_cast<volatile int*>(state->step) = 1;")
+    with pytest.raises(wb.TrialError, match="SIGSEGV"):
+        wb.cpp(None, crashing)
+    other = text("tried").replace("std::make_tuple(s->step, s->calls)", "s->step").replace("std::tuple<int64_t, int64_t> kept", "int64_t kept")
+    other = other.replace("std::get<0>(kept)", "kept").replace("s->calls = std::get<1>(kept);", "")
+    wb.cpp(None, other)  # the case's object was pickled by the former class
+    assert any(n.startswith("not tried: the class under trial does not read state") for n in lines[-1].notes)
+
+
+@pytest.mark.slow
+def test_an_object_that_cannot_be_pickled_is_not_tried(lines):
+    first = text("unpickled")
+    first = first[: first.index(".def_pickle")] + ";\n" + first[first.index("  m.def(") :]
+    wb.cpp(None, first)
+
+    @wb.op("unpickled::counted")
+    def counted(x: Tensor, state: typing.Annotated[torch.ScriptObject, "unpickled::Counter"]) -> Tensor:
+        return x.clone()
+
+    @counted.cases
+    def _(t):
+        yield t(3, 2), torch.classes.unpickled.Counter(3)
+
+    wb.cpp(None, first.replace("at::mul(x, 1)", "at::mul(x, 1.0)"))
+    assert (
+        "not tried: state is an object of unpickled::Counter, which without def_pickle cannot be sent to the worker; "
+        "counted.check() runs the cases here"
+    ) in lines[-1].notes
+    assert "objects of unpickled::Counter from before keep their code, and new ops refuse them" in lines[-1].notes
+    assert str(counted.versions[-1]).endswith("not tried")
+    with pytest.raises(TypeError, match="an object of unpickled::Counter cannot be sent to the worker: its class has no def_pickle"):
+        counted.versions[1](X, torch.classes.unpickled.Counter(1))
 
 
 # ---------------------------------------------------------------- traced

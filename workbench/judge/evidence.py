@@ -22,6 +22,7 @@ from ..inputs import fresh, moved
 from ..register import pullback
 from ..tiers import Kernel
 from ..trial import Parcel
+from ..trial.protocol import Pickled
 
 MOST = 256  # each holds a memory file open, of which a process may often have no more than 1,024
 _kept: OrderedDict[tuple[int, tuple], weakref.ref] = OrderedDict()  # of all ops, the one used last at the end
@@ -143,7 +144,8 @@ def _digest(found: Evidence) -> str:
     wanted = found.wanted
     for name, value in found.values.items():
         if not _tensors({name: value}):
-            digest.update(repr((name, value)).encode())
+            sent = Pickled.of(value) if Pickled.can(value) else value
+            digest.update(repr((name, sent)).encode())
     tensors = list(_tensors(found.values).items())
     for o in (*wanted.outputs, *(wanted.compared or ())):
         tensors += [(o.name, o.value), (f"{o.name} true", o.true)]

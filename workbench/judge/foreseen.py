@@ -5,13 +5,17 @@ No value is computed. What nothing speaks against is told as not run, never as a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from .. import gpu
 from ..annotations import class_name
+from ..case import Case
 from ..reports.report import NOT_RUN, Outcome
 from ..schema import Schema
 from ..tiers import Kernel
+from ..trial.protocol import Pickled
 from .evidence import Evidence
 
 CHECKS = ("is not met (line", "dimensions, got")  # of a `require`, of an unpacking
@@ -39,15 +43,16 @@ def outcome(kernel: Kernel, e: Evidence) -> Outcome:
     return Outcome(name, dtype, "skip", detail=NOT_RUN)
 
 
-def objects(schema: Schema) -> str:
-    """Why an op that takes an object of a custom class has no trial: objects stay in this process. "" for others."""
-    held = next((a for a in schema.arguments if class_name(a.type)), None)
-    if held is None:
-        return ""
-    return (
-        f"not tried: {held.name} is an object of {class_name(held.type)}, which is not sent to the worker; "
-        f"{schema.name}.check() runs the cases here"
-    )
+def objects(schema: Schema, cases: Sequence[Case]) -> str:
+    """Why these cases cannot be tried: they hold an object of a custom class that cannot be pickled. "" otherwise."""
+    for a in schema.arguments if cases else ():
+        value = cases[0].bound(schema)[a.name] if class_name(a.type) else None
+        if isinstance(value, torch.ScriptObject) and not Pickled.can(value):
+            return (
+                f"not tried: {a.name} is an object of {class_name(a.type)}, which without def_pickle cannot be sent to "
+                f"the worker; {schema.name}.check() runs the cases here"
+            )
+    return ""
 
 
 def _made(kernel: Kernel, e: Evidence) -> tuple[dict[str, torch.Tensor], str]:
