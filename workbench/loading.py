@@ -40,9 +40,10 @@ def load(
     >>> [relu] = wb.load("kernels/smooth_relu/smooth_relu.cpp")       # one file: the slot that its name says
     >>> ops = wb.load("ext/", sources=["a.cpp", "b.cpp"], extra_include_paths=["include"])
 
-    In a folder `op.py` comes first, then forwards, then backwards. With `sources` the folder is an extension, whose
-    TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; the options are those of
-    `torch.utils.cpp_extension.load`, and paths begin in the folder. `name` is its name, else the folder's.
+    In a folder `op.py` comes first, but behind a file with a custom class; then forwards, then backwards. With
+    `sources` the folder is an extension, whose TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; the
+    options are those of `torch.utils.cpp_extension.load`, and paths begin in the folder. `name` is its name, else the
+    folder's.
 
     Raises SchemaError for a path that holds no op, and what cells raise, on the lines of the file; what was loaded
     before the error stays.
