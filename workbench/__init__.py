@@ -23,6 +23,7 @@ from .op import Op
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from .adopt.classes import fake_class
     from .cells import cpp, cuda, triton
     from .diagnose import doctor
     from .load_inline import load_inline
@@ -45,6 +46,7 @@ __all__ = [
     "cuda",
     "deploy",
     "doctor",
+    "fake_class",
     "load",
     "load_inline",
     "op",
@@ -56,7 +58,7 @@ __all__ = [
 
 # What builds is imported when it is first asked for.
 _LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline",
-          "save": ".save", "deploy": ".deploy", "doctor": ".diagnose"}  # fmt: skip
+          "save": ".save", "deploy": ".deploy", "doctor": ".diagnose", "fake_class": ".adopt.classes"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

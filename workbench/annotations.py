@@ -15,6 +15,41 @@ _TYPE = re.compile(
 USE = "use Tensor, int, float, bool, str, torch.dtype, torch.device, lists of these, or `| None`"
 
 
+CLASSES = "__torch__.torch.classes."
+_CLASS = re.compile(r"\b__torch__\.torch\.classes\.\w+\.\w+")
+
+
+def without_classes(text: str) -> tuple[str, list[str]]:
+    """A schema string with `Any` for each custom class, which torch may not know yet; and the classes, in order.
+
+    >>> without_classes("lab::f(Tensor x, __torch__.torch.classes.lab.State s) -> Tensor")
+    ('lab::f(Tensor x, Any s) -> Tensor', ['__torch__.torch.classes.lab.State'])
+    """
+    found = _CLASS.findall(text)
+    if _CLASS.search(text.rpartition("->")[2]):
+        raise SchemaError(
+            f"{text.partition('(')[0].strip()}: it returns an object of a class, which only torch.ops does here; an op "
+            "gives tensors and numbers, and may change the object that it takes"
+        )
+    return _CLASS.sub("Any", text), found
+
+
+def class_name(spelled: str) -> str:
+    """`"lab::State"` for `"__torch__.torch.classes.lab.State"`, with `?` or `[]` or without; "" for other types."""
+    inner = spelled.removeprefix(CLASSES)
+    return re.sub(r"[?\[\]\d]+$", "", inner).replace(".", "::") if inner != spelled else ""
+
+
+def _of_class(hint: object) -> str:
+    """The spelling of a class: of its fake class, or of `Annotated[torch.ScriptObject, "lab::State"]`."""
+    import torch
+
+    name = vars(hint).get("__workbench_class__", "") if isinstance(hint, type) else ""
+    if typing.get_origin(hint) is typing.Annotated and typing.get_args(hint)[0] is torch.ScriptObject:
+        name = next((a for a in typing.get_args(hint)[1:] if isinstance(a, str)), "")
+    return CLASSES + name.replace("::", ".") if name else ""
+
+
 def spell(hint: object, where: str) -> str:
     """One annotation in schema spelling; `where` begins the message of the SchemaError if there is none.
 
@@ -34,6 +69,9 @@ def spell(hint: object, where: str) -> str:
 def _spelling(hint: object, where: str) -> str | None:
     from torch._library.infer_schema import SUPPORTED_PARAM_TYPES
 
+    named = _of_class(hint)
+    if named:
+        return named
     hint = _plain(hint)
     try:
         if hint in SUPPORTED_PARAM_TYPES:
@@ -93,6 +131,8 @@ def _instead(hint: object) -> str:
         return "float: an int is taken too"
     if torch.Tensor in inner and set(inner) & {int, float, bool}:
         return "Tensor, and make a tensor of a number"
+    if hint is torch.ScriptObject:
+        return 'Annotated[torch.ScriptObject, "ns::Class"], or the class under @wb.fake_class("ns::Class")'
     if hint in (torch.Generator, torch.Generator | None):
         return "seed: int, and make the generator of it"
     if hint in (list, tuple):
@@ -120,6 +160,8 @@ def check_type(spelled: str, op: str) -> None:
 
 
 def output_types(hint: object, op: str) -> tuple[str, ...]:
+    while typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
     if hint is None or hint is type(None):
         return ()
     where = f"{op}: the return value"

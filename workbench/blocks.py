@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .build.reload import Block
 from .errors import SchemaError
@@ -23,6 +23,8 @@ _BLOCK = re.compile(
     r"\b(TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,\s*(\w+)[^)]*\)\s*\{"
 )
 _NAMED = re.compile(r'\.\s*def\s*\(\s*(?:\w+\s*\(\s*)?"(?:(\w+)::)?(\w+)')
+_CLASS = re.compile(r'\.\s*class_\s*<[^;"]*>\s*\(\s*"(\w+)"')
+_CLASS_AT_ONCE = re.compile(r"\btorch\s*::\s*class_\s*<")
 _PYTHON_DEF = re.compile(
     r'\.\s*def\s*\(\s*"(\w+)"\s*,\s*(?:torch::wrap_pybind_function(?:_no_gil)?\s*\(\s*)?&?\s*([\w:]+)\s*([,)])'
 )
@@ -38,6 +40,7 @@ class Text:
     blocks: tuple[Block, ...]
     lines: dict[str, int]
     exported: tuple[tuple[str, str, str, int], ...] = ()
+    classes: dict[str, int] = field(default_factory=dict)  # the line of each custom class, by name
 
     @property
     def module(self) -> str:
@@ -56,18 +59,33 @@ def read(sources: Sequence[Source], name: str = "") -> Text:
     blocks: list[Block] = []
     lines: dict[str, int] = {}
     exported: list[tuple[str, str, str, int]] = []
+    classes: dict[str, int] = {}
     for source in sources:
         plain = _plain(source.text)
+        _refuse_class_at_once(source, plain)
         for m in _BLOCK.finditer(plain):
             block = _block(m, source, plain, name)
             blocks.append(block)
             body, start = _body(plain, m.end()), m.end()
             for d in _NAMED.finditer(body) if block.kind in ("def", "fragment") else ():
                 lines.setdefault(f"{d[1] or block.namespace}::{d[2]}", _line(source, plain, start + d.start(2)))
+            for d in _CLASS.finditer(body) if block.kind in ("def", "fragment") else ():
+                classes.setdefault(f"{block.namespace}::{d[1]}", _line(source, plain, start + d.start(1)))
             for d in _PYTHON_DEF.finditer(body) if block.kind == "pybind" else ():
                 rest = _arguments(body[d.end() - 1 :])
                 exported.append((d[1], d[2], rest, _line(source, plain, start + d.start(1))))
-    return Text(tuple(blocks), lines, tuple(exported))
+    return Text(tuple(blocks), lines, tuple(exported), classes)
+
+
+def _refuse_class_at_once(source: Source, plain: str) -> None:
+    """SchemaError for a class that is registered by name, outside what can be taken back."""
+    found = _CLASS_AT_ONCE.search(plain)
+    if found:
+        raise SchemaError(
+            'torch::class_<T>("ns", "Name") registers a class for as long as the process lives, so the cell could not '
+            'be run again: write m.class_<T>("Name") in TORCH_LIBRARY(ns, m)',
+            line=_line(source, plain, found.start()), file=source.file,
+        )  # fmt: skip
 
 
 def defines(source: Source, qualname: str) -> bool:
@@ -79,6 +97,10 @@ def defines(source: Source, qualname: str) -> bool:
 
 def has_blocks(source: Source) -> bool:
     return bool(_BLOCK.search(_plain(source.text)))
+
+
+def has_classes(source: Source) -> bool:
+    return ".class_" in source.text and bool(_CLASS.search(_plain(source.text)))
 
 
 def _block(m: re.Match, source: Source, plain: str, name: str) -> Block:

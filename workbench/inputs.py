@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -128,6 +129,8 @@ def fresh(
     def copy(x: object, name: str) -> object:
         if isinstance(x, (list, tuple)):
             return type(x)(copy(item, name) for item in x)
+        if isinstance(x, torch.ScriptObject) and x._has_method("__getstate__"):
+            return deepcopy(x)  # it has state of its own
         if not isinstance(x, Tensor):
             return x
         if x.layout is not torch.strided or x.is_conj() or x.is_neg():
@@ -209,6 +212,8 @@ def describe(value: object) -> str:
     """A value in few words: `float32[4, 128]`, `[2 tensors]`, `0.5`."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, torch.ScriptObject):
+        return f"a {value._type().qualified_name().rpartition('.')[2]}"
     if isinstance(value, (list, tuple)) and value and all(isinstance(v, Tensor) for v in value):
         return f"[{len(value)} tensor{'s' * (len(value) > 1)}]"
     return repr(value) if len(repr(value)) < 60 else f"a {type(value).__name__}"

@@ -40,9 +40,10 @@ def load(
     >>> [relu] = wb.load("kernels/smooth_relu/smooth_relu.cpp")       # one file: the slot that its name says
     >>> ops = wb.load("ext/", sources=["a.cpp", "b.cpp"], extra_include_paths=["include"])
 
-    In a folder `op.py` comes first, then forwards, then backwards. With `sources` the folder is an extension, whose
-    TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; the options are those of
-    `torch.utils.cpp_extension.load`, and paths begin in the folder. `name` is its name, else the folder's.
+    In a folder `op.py` comes first, but behind a file with a custom class; then forwards, then backwards. With
+    `sources` the folder is an extension, whose TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; the
+    options are those of `torch.utils.cpp_extension.load`, and paths begin in the folder. `name` is its name, else the
+    folder's.
 
     Raises SchemaError for a path that holds no op, and what cells raise, on the lines of the file; what was loaded
     before the error stays.
@@ -132,7 +133,7 @@ _recipes: dict[Path, Recipe] = {}
 
 
 def files_of(folder: Path) -> list[Path]:
-    """What a folder holds, in the order in which it must run: op.py, forwards, backwards."""
+    """What a folder holds, in the order in which it must run: custom classes, op.py, forwards, backwards."""
     kernels = [f for f in sorted(folder.iterdir()) if files.language(f) and f.is_file()]
     kernels.sort(key=lambda f: (files.target(f).endswith(".backward"), f.name))
     first = folder / "op.py"
@@ -140,7 +141,8 @@ def files_of(folder: Path) -> list[Path]:
         inner = sorted({str(f.parent) for f in folder.glob("*/*") if f.name == "op.py" or files.language(f)})
         also = f"; load one of the folders in it: {', '.join(inner[:6])}" if inner else ""
         raise SchemaError(f"{folder} holds no op.py and no kernel ({', '.join(files.KINDS)}){also}")
-    return [*([first] if first.exists() else []), *kernels]
+    classes = [f for f in kernels if blocks.has_classes(files.source(f))]  # op.py names them
+    return [*classes, *([first] if first.exists() else []), *(f for f in kernels if f not in classes)]
 
 
 def _build(file: Path, near: Sequence[Op]) -> list[Op]:

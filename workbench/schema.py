@@ -15,7 +15,7 @@ from functools import cached_property
 
 import torch
 
-from .annotations import check_type, output_types, refuse_optional, spell
+from .annotations import check_type, output_types, refuse_optional, spell, without_classes
 from .defaults import check_default, parsed_default, spell_default
 from .errors import SchemaError
 
@@ -183,6 +183,7 @@ def from_function(
         hints = typing.get_type_hints(
             function,
             globalns={**vars(typing), "Tensor": torch.Tensor, "torch": torch, **getattr(function, "__globals__", {})},
+            include_extras=True,
         )
     except NameError as error:
         raise SchemaError(f"{name}: an annotation names something unknown: {error}") from None
@@ -204,15 +205,14 @@ def from_function(
 
 def _type_of(argument: str, printed: str) -> str:
     """Its type in a printed schema: torch's parsed types know no SymInt, its text does."""
-    found = re.search(rf"[(, ](\S+) {argument}[=,)]", printed)
-    assert found is not None, f"{argument} is an argument of {printed}"
-    return found[1]
+    return re.findall(rf"[(, ](\S+) {argument}[=,)]", printed)[0]
 
 
 def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | typing.Iterable[str] = ()) -> Schema:
     """The schema that a schema string says: `"lab::f(Tensor x, float b=1.0) -> Tensor"`."""
     split_name(text.partition("(")[0].strip())
     try:
+        text, classes = without_classes(text)
         parsed = torch._C.parse_schema(text)
     except (RuntimeError, LookupError, ValueError) as error:  # a number that no float holds is an IndexError
         raise SchemaError(f"{text!r} is not a schema: {str(error).strip().splitlines()[0]}") from None
@@ -220,6 +220,7 @@ def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | t
     if any(r.alias_info for r in parsed.returns):
         raise SchemaError(f"{parsed.name}: an op returns nothing that it was given; a mutating one ends in '-> ()'")
     printed = re.sub(r"(?<=[(, ]Tensor)\([^)]*\)", "", str(parsed))
+    printed = re.sub(r"(?<=[(, ])Any\b", lambda m: classes.pop(0) if classes else m[0], printed)
     arguments = tuple(
         Argument(
             a.name,

@@ -67,4 +67,6 @@ class Version:
             return f"refused: {self.refused}"
         if self.trial is None or not self.trial.ok:
             return ""
-        return NOT_RUN if NOT_RUN in {o.detail for o in self.trial.outcomes} else "agreed"
+        if NOT_RUN in {o.detail for o in self.trial.outcomes}:
+            return NOT_RUN
+        return "not tried" if self.trial.outcomes and all(o.status == "skip" for o in self.trial.outcomes) else "agreed"

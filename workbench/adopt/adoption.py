@@ -114,7 +114,8 @@ def _probed(planned: Made, mine: Extension) -> Made:
         for f, kind in told["functions"].items()
         if f not in ops_made
     }
-    return replace(planned, blocks=compiled, names=names, plain=plain)
+    classes = tuple(reload.Class(**c) for c in told["classes"])
+    return replace(planned, blocks=compiled, names=names, plain=plain, classes=classes)
 
 
 def _told(probe: Probe, name: str, file: str) -> dict:
@@ -146,7 +147,7 @@ def _defined(told: dict, text: blocks.Text, compiled: Sequence[reload.Block], fi
         results = re.sub(r"(?<=\w) _\d+\b", "", told["schema"].rpartition("->")[2])
         found = schema.parse(told["schema"].rpartition("->")[0] + "->" + results)
     except WorkbenchError as error:
-        reason = error.message
+        reason = error.message.removeprefix(f"{name}: ")
     return Defined(name, told["schema"], tuple(told["keys"]), line, file, found, reason)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..blocks import Text
-from ..build.reload import Block, Reloadable
+from ..build.reload import Block, Class, Reloadable
 from ..build.result import Build
 from ..errors import SchemaError
 from ..op import Op
@@ -54,6 +54,7 @@ class Made:
     module: str = ""  # its Python module, "" for none
     plain: dict[str, str] = field(default_factory=dict)  # functions of the module that are no ops, and why
     headers: dict[str, str] = field(default_factory=dict)  # the user's, by path, with their digests
+    classes: tuple[Class, ...] = ()
 
     @property
     def ops(self) -> tuple[Defined, ...]:
@@ -152,6 +153,13 @@ def former(name: str, made: Made) -> Extension:
 def refuse_taken(made: Made, mine: Extension, others: Sequence[str]) -> None:
     """SchemaError, on its line, for a name that another extension defines, or somebody unknown (`others`)."""
     owners = {d.name: e for e in live() if e is not mine for d in e.now.names}
+    theirs = {c.name: e for e in live() if e is not mine for c in e.now.classes}
+    for c in made.classes:
+        if c.name in theirs:
+            raise SchemaError(
+                f"the class {c.name} is defined by {theirs[c.name].where} already: choose another name, or take it out "
+                "there", line=made.text.classes.get(c.name, 0), file=made.sources[0].file,
+            )  # fmt: skip
     for d in made.names:
         if d.name in owners:
             raise SchemaError(

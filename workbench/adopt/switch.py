@@ -18,7 +18,7 @@ from ..register.adopted import Adopted, same
 from ..register.names import forget_name
 from ..register.registration import Registration
 from ..trial.probe import defined, load_module
-from . import extensions
+from . import classes, extensions
 from .extensions import Defined, Extension, Made
 
 
@@ -53,7 +53,9 @@ def install(mine: Extension, made: Made) -> tuple[str, ...]:
         if isinstance(error, ImportError):
             raise BuildError(f"the Python module {made.module} does not load: {error}") from error
         raise
-    notes = _told(before, after, bool(mine.made))
+    former = mine.made.classes if mine.made else ()
+    known = _told(before, after, bool(mine.made))
+    same_build = new is mine.loaded
     mine.made, mine.loaded, mine.module = made, new, module
     extensions.keep(mine)
     for n, d in before.items():
@@ -64,7 +66,7 @@ def install(mine: Extension, made: Made) -> tuple[str, ...]:
     for d in made.ops:
         _adopt(mine, d)
     _neighbours(mine)
-    return notes
+    return (*known, *([] if same_build else classes.after_install(made.classes, former)))
 
 
 def restore(mine: Extension, made: Made) -> None:

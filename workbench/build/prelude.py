@@ -32,7 +32,7 @@ FRONTEND = ("nn", "optim", "data", "jit", "serialize", "fft", "special", "linalg
 _FRONTEND = re.compile(
     rf"\btorch::(?!jit::(?:Stack|drop|pop|push|peek)\b)(?:{'|'.join(FRONTEND)}|save|load|ordered_dict|OrderedDict|pickle_\w+|ExpandingArray)\b"
     r"|\bTORCH_MODULE|\bTHP[A-Z]\w+|[<\"]torch/(?!extension\.h|torch\.h|all\.h|types\.h|library\.h|utils\.h|autograd\.h|python\.h"
-    r"|script\.h|csrc/|headeronly/|version\.h)"
+    r"|script\.h|custom_class\.h|csrc/|headeronly/|version\.h)"
     r"|[<\"]torch/script\.h|[<\"]torch/csrc/jit/|\busing\s+namespace\s+torch::(?:nn|optim|data)"
 )
 # Macros that change what torch's headers say: with one of them before its first include, text is compiled as it is.

@@ -5,6 +5,8 @@
 #pragma once
 #include <torch/library.h>
 
+#include "reload_class.h"
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,9 +36,12 @@ class Library {
   using Tags = std::vector<at::Tag>;
   using Mode = torch::_RegisterOrVerify;
   torch::Library of_torch;
+  std::string ns;
 
  public:
-  template <typename... A> explicit Library(A&&... a) : of_torch(std::forward<A>(a)...) {}
+  std::vector<OfBuild> shown;  // the classes of the block
+  Library(torch::Library::Kind kind, const char* space, std::optional<c10::DispatchKey> key, const char* file, uint32_t line)
+      : of_torch(kind, space, key, file, line), ns(space) {}
   operator torch::Library&() { return of_torch; }
 
   Library& def(c10::FunctionSchema&& s, const Tags& tags = {}, Mode mode = Mode::REGISTER) {
@@ -55,7 +60,9 @@ class Library {
     return impl(name, torch::dispatch(std::forward<Dispatch>(key), std::forward<F>(f)));
   }
   template <typename F> Library& fallback(F&& f) { return of_torch.fallback(std::forward<F>(f)), *this; }
-  template <typename C, typename N> auto class_(N&& name) { return of_torch.class_<C>(std::forward<N>(name)); }
+  template <typename C> torch::class_<C> class_(const std::string& name) { return class_of<C>(ns, name, shown); }
+  template <typename C> torch::class_<C> class_(torch::detail::SelectiveStr<true> name) { return class_<C>(std::string(name.operator const char*())); }
+  template <typename C> torch::class_<C> wb_class_(const std::string& name) { return class_<C>(name); }  // see reload_python.h
   Library& set_python_module(const char* module, const char* context = "") {
     return of_torch.set_python_module(module, context), *this;
   }

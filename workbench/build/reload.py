@@ -26,6 +26,22 @@ class Block:
     file: str = ""
 
 
+@dataclass(frozen=True)
+class Class:
+    """A custom class, `name` "lab::State", with its methods: how many arguments each takes beside the object."""
+
+    name: str
+    methods: dict[str, int]
+
+    @property
+    def flattens(self) -> bool:
+        return "__obj_flatten__" in self.methods
+
+    @property
+    def pickles(self) -> bool:
+        return "__getstate__" in self.methods
+
+
 class Reloadable:
     """Such an object in this process. Its blocks run at `register`.
 
@@ -42,7 +58,7 @@ class Reloadable:
             self._library = ctypes.PyDLL(path)  # its functions run under Python's lock
         except OSError as error:
             raise BuildError(f"the library does not load into this torch: {undefined.load_error(str(error))}") from None
-        for name in ("wb_register", "wb_unregister", "wb_replace", "wb_blocks"):
+        for name in ("wb_register", "wb_unregister", "wb_replace", "wb_blocks", "wb_classes"):
             getattr(self._library, name).restype = ctypes.c_char_p
         self._library.wb_replace.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 
@@ -50,6 +66,16 @@ class Reloadable:
         """Its blocks as the compiler saw them, macros in their names replaced."""
         rows = [row.split("\t") for row in self._library.wb_blocks().decode(errors="replace").splitlines()]
         return tuple(Block(kind, namespace, key, int(line), file) for kind, namespace, key, file, line in rows)
+
+    def classes(self) -> tuple[Class, ...]:
+        """The custom classes that its blocks registered, once they ran."""
+        found: dict[str, dict[str, int]] = {}
+        for row in self._library.wb_classes().decode(errors="replace").splitlines():
+            namespace, name, method, count = row.split("\t")
+            methods = found.setdefault(f"{namespace}::{name}", {})
+            if method:
+                methods[method] = int(count)
+        return tuple(Class(name, methods) for name, methods in found.items())
 
     def register(self) -> None:
         """Run its blocks. BuildError, on the line of the block, if torch refuses one; then none of them stands."""

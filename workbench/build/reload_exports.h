@@ -28,6 +28,7 @@ inline const char* run() {
       const auto kind = b.kind == torch::Library::DEF ? torch::Library::FRAGMENT : b.kind;
       live.push_back(std::make_unique<Library>(kind, b.ns, b.key, b.file, b.line));
       b.fill(*live.back());
+      for (const OfBuild& c : live.back()->shown) show(c);
     } catch (const c10::Error& error) {
       drop();
       return refused(b, error.what_without_backtrace());
@@ -54,6 +55,19 @@ WB_EXPORT const char* wb_replace(const char* (*leave)(), const char* (*come_back
   const char* message = wb_reload::run();
   if (message) come_back();
   return message;
+}
+
+// One line a method of each class: namespace \t class \t method \t how many arguments it takes beside the object.
+WB_EXPORT const char* wb_classes() {
+  wb_reload::reply.clear();
+  for (const auto& c : wb_reload::classes()) {
+    wb_reload::reply += c.ns + "\t" + c.name + "\t\t0\n";
+    for (const torch::jit::Function* f : c.type->methods())
+      if (std::string(f->doc_string()) != wb_reload::FRONT)
+        wb_reload::reply += c.ns + "\t" + c.name + "\t" + f->name() + "\t" +
+                            std::to_string(f->getSchema().arguments().size() - 1) + "\n";
+  }
+  return wb_reload::reply.c_str();
 }
 
 // One line a block: kind \t namespace \t key \t file \t line.

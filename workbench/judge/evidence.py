@@ -23,6 +23,7 @@ from ..measure.rough import Kept
 from ..register import pullback
 from ..tiers import Kernel
 from ..trial import Parcel
+from ..trial.protocol import Pickled
 
 MOST = 256  # each holds a memory file open, of which a process may often have no more than 1,024
 _kept: OrderedDict[tuple[int, tuple], weakref.ref] = OrderedDict()  # of all ops, the one used last at the end
@@ -144,7 +145,8 @@ def _digest(found: Evidence) -> str:
     wanted = found.wanted
     for name, value in found.values.items():
         if not tensors_of({name: value}):
-            digest.update(repr((name, value)).encode())
+            sent = Pickled.of(value) if Pickled.can(value) else value
+            digest.update(repr((name, sent)).encode())
     tensors = list(tensors_of(found.values).items())
     for o in (*wanted.outputs, *(wanted.compared or ())):
         tensors += [(o.name, o.value), (f"{o.name} true", o.true)]

@@ -5,11 +5,17 @@ No value is computed. What nothing speaks against is told as not run, never as a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from .. import gpu
+from ..annotations import class_name
+from ..case import Case
 from ..reports.report import NOT_RUN, Outcome
+from ..schema import Schema
 from ..tiers import Kernel
+from ..trial.protocol import Pickled
 from .evidence import Evidence
 
 CHECKS = ("is not met (line", "dimensions, got")  # of a `require`, of an unpacking
@@ -35,6 +41,18 @@ def outcome(kernel: Kernel, e: Evidence) -> Outcome:
         if got is not None and (got.shape != wanted.value.shape or got.dtype != wanted.value.dtype):
             return Outcome(name, dtype, "mismatch", float("inf"), _other(wanted.name, got, wanted.value))
     return Outcome(name, dtype, "skip", detail=NOT_RUN)
+
+
+def objects(schema: Schema, cases: Sequence[Case]) -> str:
+    """Why these cases cannot be tried: they hold an object of a custom class that cannot be pickled. "" otherwise."""
+    for a in schema.arguments if cases else ():
+        value = cases[0].bound(schema)[a.name] if class_name(a.type) else None
+        if isinstance(value, torch.ScriptObject) and not Pickled.can(value):
+            return (
+                f"not tried: {a.name} is an object of {class_name(a.type)}, which without def_pickle cannot be sent to "
+                f"the worker; {schema.name}.check() runs the cases here"
+            )
+    return ""
 
 
 def _made(kernel: Kernel, e: Evidence) -> tuple[dict[str, torch.Tensor], str]:

@@ -141,6 +141,8 @@ def _take(name: str, value: object, what: str, made: Carried) -> None:
         made.imports[name] = statement
     elif hasattr(value, "registration") and hasattr(value, "qualname"):
         made.ops[name] = value
+    elif isinstance(value, type) and "__workbench_class__" in vars(value):  # of a C++ class, see classes.py
+        made.imports[name] = f"from ._classes import {value.__name__}" + (f" as {name}" if name != value.__name__ else "")
     elif isinstance(value, types.FunctionType):
         made.helpers[name] = ""  # its place, before those that it calls in turn: a circle ends here
         made.helpers[name] = _function(value, name, what, made)
@@ -231,7 +233,7 @@ def _cure(name: str, value: object) -> str:
 
 def _import_order(statement: str) -> tuple[int, int, str]:
     root = re.split(r"[ .]", statement.removeprefix("from ").removeprefix("import "))[0]
-    return (0 if root in sys.stdlib_module_names else 1, int(statement.startswith("from")), statement)
+    return (0 if root in sys.stdlib_module_names else 1 if root else 2, int(statement.startswith("from")), statement)
 
 
 def check_imports(statements: Sequence[str]) -> list[str]:

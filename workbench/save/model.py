@@ -77,6 +77,7 @@ class SavedOp:
     random: bool = False
     cases: Kept = field(default_factory=Kept)
     figures: tuple[tuple[str, str], ...] = ()
+    classes: tuple[str, ...] = ()  # the C++ classes that it takes, "lab::State"
     also: tuple[str, ...] = ()  # other saved ops that its Python functions call
 
     @property

@@ -107,7 +107,8 @@ def _about(package: Package, *, native: bool) -> dict[str, str]:
     listed = [{"name": op.name, "namespace": op.schema.namespace, "line": python.first_line(op)} for op in ops]
     return {
         f"src/{name}/__init__.py": templates.render(
-            "python/init.py.j2", title=title, ops=listed, version=package.version
+            "python/init.py.j2", title=title, ops=listed, version=package.version,
+            classes=any(op.classes for op in ops),
         ),
         f"src/{name}/_check.py": templates.render(
             "python/check.py.j2", name=name, native=native, cuda=any(n.device == "cuda" for n in natives), exact=exact,
@@ -148,7 +149,7 @@ def tests_of(package: Package, *, native: bool) -> dict[str, str]:
             imports=sorted(imports, key=_import_order), stored=bool(kept.stored), cases=kept.text,
             dtypes=", ".join(map(str, kept.dtypes)), has_reference="reference" in op.functions,
             differentiable=floats and not op.random and ("compare" not in op.functions or gradient),
-            random=op.random, no_vmap=False, triton=any(s.language == "triton" for s in op.scripts),
+            random=op.random, no_vmap=False, objects=bool(op.classes), triton=any(s.language == "triton" for s in op.scripts),
         )  # fmt: skip
     return made
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from .. import entry
 from ..errors import SaveError
 from ..schema import Argument, Schema
-from . import borrowed, templates
+from . import borrowed, classes, templates
 from .carry import literal
 from .fakes import SIZES
 from .model import SavedOp
@@ -26,6 +26,8 @@ def modules(name: str, ops: Sequence[SavedOp], *, defined: bool, namespace: str 
     `namespace` is the expression for the ops' namespace, where that is not known before the build.
     """
     found = {f"_runtime/{n}.py": text for n, text in runtime(ops).items()}
+    held = classes.render(n for op in ops for n in op.classes)
+    found |= {classes.MODULE: held} if held else {}
     for op in ops:
         found[f"_{op.name}_functions.py"] = op.python
         found[f"_{op.name}.py"] = op_module(op, defined=defined, namespace=namespace)

@@ -18,7 +18,7 @@ from ..errors import ToolchainError
 from . import allocator
 from .answer import answer
 from .parcel import Parcel
-from .protocol import Answer, Job, Result
+from .protocol import Answer, Job, Pickled, Result
 from .stack import ordinary
 from .wire import PRELOAD, MemoryFile, Order, Reply, pack, receive, send
 
@@ -193,6 +193,8 @@ class _Loose:
         self.tensors: dict[int, torch.Tensor] = {}
 
     def swap(self, item: object) -> object:
+        if isinstance(item, torch.ScriptObject):
+            return ("object", Pickled.of(item).data)
         if not isinstance(item, torch.Tensor):
             return None
         self.tensors[id(item)] = item

@@ -87,8 +87,8 @@ def _moving(value: object) -> object:
 class Probe:
     """Loads an extension behind `others` and tells, as the op `wb_probe::told(Tensor _) -> str`, what it is: JSON.
 
-    `blocks` (kind, namespace, key, line, file), `ops` (name, overload, schema, keys), `functions` of its Python module
-    `module`, and `error` with `line` where torch refused a block.
+    `blocks` (kind, namespace, key, line, file), `classes` (name, methods), `ops` (name, overload, schema, keys),
+    `functions` of its Python module `module`, and `error` with `line` where torch refused a block.
     """
 
     path: str
@@ -103,9 +103,10 @@ class Probe:
         blocks = made.blocks()
         spaces = tuple({f"{b.namespace}::" for b in blocks if b.namespace != "_"})
         before = {n: d["schema"] for n, d in defined(spaces).items()}
-        told: dict = {"blocks": [vars(b) for b in blocks], "ops": [], "functions": {}}
+        told: dict = {"blocks": [vars(b) for b in blocks], "ops": [], "functions": {}, "classes": []}
         try:
             made.register()
+            told["classes"] = [vars(c) for c in made.classes()]
             told["ops"] = [d for n, d in defined(spaces).items() if n not in before]
             if self.module:
                 told["functions"] = public(load_module(self.module, self.path))

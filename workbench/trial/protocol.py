@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -51,6 +52,26 @@ class Made:
 
     step: int
     index: int = 0
+
+
+@dataclass(frozen=True)
+class Pickled:
+    """An object of a custom class on its way: it is made again where the library that has the class is loaded."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, thing: torch.ScriptObject) -> Pickled:
+        """TypeError where the class has no def_pickle."""
+        if not cls.can(thing):
+            name = "::".join(thing._type().qualified_name().split(".")[3:])
+            raise TypeError(f"an object of {name} cannot be sent to the worker: its class has no def_pickle")
+        return cls(pickle.dumps(thing))
+
+    @staticmethod
+    def can(value: object) -> bool:
+        """Is it such an object, of a class with def_pickle?"""
+        return isinstance(value, torch.ScriptObject) and value._has_method("__getstate__")
 
 
 @dataclass(frozen=True)

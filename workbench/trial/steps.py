@@ -18,7 +18,7 @@ from ..build.arithmetic import Arithmetic
 from . import ambient, explain, guard
 from .allocator import Allocator
 from .call import Call, Skip, define
-from .protocol import Given, Job, Meta, Step
+from .protocol import Given, Job, Meta, Pickled, Step
 from .wire import COMPILED, COMPILES, FRAME, Done, Order, Stored, unpack
 
 
@@ -65,7 +65,7 @@ class Trial:
     def run(self) -> None:
         self.tell("began")
         try:
-            self.job = job = unpack(self.order.job, self.order.files, lambda mark: Given(self.order.loose, mark[1]))
+            self.job = job = unpack(self.order.job, self.order.files, self.travelled)
             self.keep.append(define(job.schemas, self.expected))
             self.keeper = self.keeper_of(job)
             for library in job.libraries:
@@ -84,6 +84,10 @@ class Trial:
         if self.keeper:
             self.tell("closing")
             self.keeper.close()
+
+    def travelled(self, mark: tuple) -> Given | Pickled:
+        """What stands in the job for a tensor, or for an object of a class that is not loaded yet."""
+        return Given(self.order.loose, mark[1]) if mark[0] == "tensor" else Pickled(mark[1])
 
     def keeper_of(self, job: Job) -> ambient.Keeper | None:
         """Where all code is native: what Python imports may change more, and by right."""
