@@ -24,7 +24,7 @@ WANTED_S, WANTED_KB = 0.3, 400
 SETUP = '''\
 %load_ext workbench
 import contextlib, io, time, torch, workbench as wb
-from workbench.report import Check, Row
+from workbench.reports.report import Check, Row
 
 @wb.op("lab::rmsnorm")
 def rmsnorm(x: torch.Tensor, w: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:

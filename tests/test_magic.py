@@ -48,7 +48,7 @@ SETUP = """
 import os, torch, workbench as wb
 from torch import Tensor
 %load_ext workbench
-import workbench.examine
+import workbench.judge.examine
 workbench.judge.examine.LIMIT_S = 2.0
 x = torch.linspace(-2, 3, 24).reshape(4, 6)
 

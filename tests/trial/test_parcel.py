@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from workbench.check.expect import as_tensor
+from workbench.check.float64 import available_bytes
 from workbench.trial import Job, Made, Meta, Parcel, Step, guard
 
 
@@ -118,11 +119,13 @@ def test_other_values_and_results(shared_worker, x):
 @pytest.mark.slow
 def test_more_bytes_than_31_bits_count(shared_worker):
     """Linux writes and reads less than 2**31 bytes at a time, and ctypes counts with an int."""
+    if available_bytes(torch.device("cpu")) < 6 << 30:
+        pytest.skip("less than 6 GB of memory are free")
     x = torch.zeros(2**31 + 40, dtype=torch.uint8)
     x[0], x[-1] = 3, 7
     parcel = Parcel.of({"x": x})
-    steps = (Step("aten::select.int", (parcel["x"], 0, -1)), Step("aten::sum", (parcel["x"],)), Step("aten::add_.Scalar", (parcel["x"], 1)))
+    steps = (Step("aten::select.int", (parcel["x"], 0, -1)), Step("aten::sum", (parcel["x"],)))
     answer = shared_worker.run(Job(steps), 60)
     assert answer.ok, answer
-    last, total, _ = (r.outputs[0] for r in answer.results)
+    last, total = (r.outputs[0] for r in answer.results)
     assert int(as_tensor(last)) == 7 and int(as_tensor(total)) == 10
