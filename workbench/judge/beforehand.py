@@ -5,10 +5,13 @@ A buffer that is large enough for every case of the trial may be too small for i
 
 from __future__ import annotations
 
+import torch
+
 from ..inputs import moved
 from ..measure.rough import Kept
 from ..tiers import Kernel
 from ..trial import Job, Parcel, Step
+from ..trial.protocol import Pickled
 from ..version import Version
 from . import examine
 from .evidence import given, tensors_of
@@ -17,14 +20,16 @@ FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # an error is rais
 
 
 def fault(op, version: Version, kept: Kept) -> str:
-    """What a call on these inputs does that no call may: "" for nothing, else in the words of a trial.
+    """Why a call on these inputs is not made here; "" where it did, in the worker, nothing that no call may.
 
     >>> fault(op, version, kept)
-    'it wrote 4 bytes after y, 2048 x 4096 float32 (SIGSEGV)'
+    'stopped by SIGSEGV: it reads 4 bytes behind x. A call like it can end this process'
     """
     kernel = version.kernel
     if not isinstance(kernel, Kernel) or not kernel.trial_device or _tried(version, kept):
         return ""
+    if any(isinstance(v, torch.ScriptObject) and not Pickled.can(v) for v in kept.values.values()):
+        return "what it takes cannot be sent to the worker, which runs it first"
     if kept.parcel is None:
         kept.parcel = Parcel.of(tensors_of(moved(kept.values, "cpu")))
     args, keywords = op.definition.split([given(kept, a.name) for a in op.schema.arguments])
@@ -35,7 +40,7 @@ def fault(op, version: Version, kept: Kept) -> str:
     )  # fmt: skip
     job = Job((step,), (kernel.launch(),), examine.schemas_of(op.schema, (kernel,)))
     result = examine.placed((kernel,), examine.worker_of(kernel).run(job, examine.LIMIT_S).results[0])
-    return result.detail if result.status in FAULTS else ""
+    return f"{result.detail}. A call like it can end this process" if result.status in FAULTS else ""
 
 
 def _tried(version: Version, kept: Kept) -> bool:

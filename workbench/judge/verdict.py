@@ -94,7 +94,7 @@ def line(op, version: Version, former: Version, seconds: float, headers: Sequenc
     timed = None if refused else rough.time_us(op, version, fault=partial(beforehand.fault, op, version))
     untimed: tuple[str, ...] = ()
     if timed and timed.fault:
-        untimed, timed = (f"not timed on {timed.case}: {timed.fault}. A call like it can end this process",), None
+        untimed, timed = (f"not timed on {timed.case}: {timed.fault}",), None
     if timed:
         version = op.update(replace(version, rough_us=timed.us, rough_case=timed.case))
     same = timed is not None and former.rough_case == timed.case

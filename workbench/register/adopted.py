@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch.library import Library
 
+from ..annotations import CLASSES
 from ..errors import SchemaError
 from ..reference import Definition
 from ..schema import Schema
@@ -25,6 +26,7 @@ from .traces import forget_all
 NAMESPACE = "wb_adopted"  # of the backwards; a block may have an `f_backward` of its own
 COMPOSITE = frozenset({"CompositeImplicitAutograd"})
 FAKES = frozenset({"Meta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"}) | COMPOSITE
+AUTOCAST = frozenset({"AutocastCPU", "AutocastCUDA"})
 GRADIENTS = frozenset({"Autograd", "AutogradCPU", "AutogradCUDA"}) | COMPOSITE
 
 
@@ -87,6 +89,9 @@ class Adopted(Registration):
                 "FuncTorchBatched",
                 with_keyset=True,
             )
+        if any(a.type.startswith(CLASSES) for a in schema.arguments):
+            for key in AUTOCAST - self.keys:  # in Python, where fake objects go, a key without a kernel is an error
+                library.impl(schema.name, torch.library.fallthrough_kernel, key)
         if schema.tensors and not self.keys & GRADIENTS and self._served:
             self._add_gradient(library)
 

@@ -71,9 +71,9 @@ def _function(function: Callable, name: str, what: str, made: Carried) -> str:
     node, text, file, line = _source(function, what)
     made.origins[name] = Origin.of(text, file, line)
     text = _renamed(text, node, name)
-    for used, value in _needs(function, node).items():
+    for used, value in needs(function, node).items():
         if used != name:
-            _take(used, value, f"{what}: {function.__name__}", made)
+            take(used, value, f"{what}: {function.__name__}", made)
     return text
 
 
@@ -109,7 +109,7 @@ def _renamed(text: str, node: ast.FunctionDef, name: str) -> str:
     return re.sub(rf"^def {re.escape(node.name)}\b", f"def {name}", text, count=1)
 
 
-def _needs(function: Callable, node: ast.FunctionDef) -> dict[str, object]:
+def needs(function: Callable, node: ast.FunctionDef) -> dict[str, object]:
     """Every name that the function looks up outside itself, and what it finds there."""
     known = getattr(function, "__globals__", {})
     code = function.__code__
@@ -129,7 +129,7 @@ def _needs(function: Callable, node: ast.FunctionDef) -> dict[str, object]:
     return {n: v for n, v in found.items() if n in loaded or n not in attributes}
 
 
-def _take(name: str, value: object, what: str, made: Carried) -> None:
+def take(name: str, value: object, what: str, made: Carried) -> None:
     """Let the module have this name. SaveError where its value has no text."""
     if name in made.taken:
         if made.taken[name] is not value and not (isinstance(value, PLAIN) and made.taken[name] == value):

@@ -70,9 +70,9 @@ def _given(name: str, fake: type, made: Carried) -> str:
         function = getattr(function, "__wrapped__", function)
         found = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == getattr(function, "__name__", "")]
         if found and hasattr(function, "__code__"):
-            for used, value in carry._needs(function, found[0]).items():
+            for used, value in carry.needs(function, found[0]).items():
                 if value is not fake:
-                    carry._take(used, value, f"the fake class of {name}: {found[0].name}", made)
+                    carry.take(used, value, f"the fake class of {name}: {found[0].name}", made)
     return f'@register_fake_class("{name}")\n{text}'
 
 

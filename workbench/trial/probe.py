@@ -16,7 +16,7 @@ from ..errors import BuildError
 TOLD = "wb_probe::told"
 KEYS = ("CPU", "CUDA", "Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd",
         "CompositeExplicitAutogradNonFunctional", "Autograd", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView",
-        "FuncTorchBatched")  # fmt: skip
+        "FuncTorchBatched", "AutocastCPU", "AutocastCUDA")  # fmt: skip
 
 
 @dataclass(frozen=True)
