@@ -29,9 +29,9 @@ FLOORS = (
     ("measure", "tune", "inspect"),
     ("show",),
     ("save",),
-    ("deploy",),
     ("live", "declared", "op", "define", "judge", "shipped", "tuned", "slots", "python_kernel", "install",
      "describe", "adopt"),
+    ("deploy",),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "diagnose", "cli"),
     ("__init__", "__main__"),
 )

@@ -72,7 +72,7 @@ def deploy(
     from ..show import progress
 
     if ops is None:
-        from .. import ops as known
+        from ..define import ops as known
 
         ops = known
     root = names.target(path)

@@ -53,7 +53,7 @@ def in_python(folder: Path, on: str, inputs: Path, wanted: Sequence[Tensor], tem
     done = _run([sys.executable, str(folder / "run.py"), str(inputs), str(out)], temporary)
     if isinstance(done, str) or done.code or not out.exists():
         return replace(run, problem=done if isinstance(done, str) else _last(done))
-    return compared(run, torch.load(out), [x.cpu() for x in wanted])
+    return compared(run, torch.load(out, weights_only=True), [x.cpu() for x in wanted])
 
 
 def in_cpp(folder: Path, on: str, inputs: Path, outputs: Path, wanted: Sequence[Tensor], temporary: Path) -> Ran:
