@@ -189,15 +189,18 @@ def _changes(model: torch.nn.Module) -> bool:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """What torch's exporters warn of is themselves, and packages that are not here."""
-    log = logging.getLogger("torch.onnx")
-    former = log.level
-    log.setLevel(logging.ERROR)
+    loggers = ("torch.onnx", "torch.fx", "torch.fx.experimental.symbolic_shapes")
+    logs = {name: logging.getLogger(name) for name in loggers}
+    former = {name: log.level for name, log in logs.items()}
+    for log in logs.values():
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(former)
+        for name, log in logs.items():
+            log.setLevel(former[name])
 
 
 @contextmanager
