@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +71,7 @@ def exported(
     if isinstance(module, Whole) and isinstance(shapes, (tuple, list)):
         shapes = (tuple(shapes),)  # they are those of its *args
     try:
-        with torch.no_grad():
+        with torch.no_grad(), redirect_stderr(io.StringIO()):  # where it fails torch prints the graph so far
             program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes)
     except Exception as error:  # of torch.export's and of the module's own many kinds
         said = str(error).strip().splitlines() or [type(error).__name__]
