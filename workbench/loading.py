@@ -141,8 +141,15 @@ def files_of(folder: Path) -> list[Path]:
         inner = sorted({str(f.parent) for f in folder.glob("*/*") if f.name == "op.py" or files.language(f)})
         also = f"; load one of the folders in it: {', '.join(inner[:6])}" if inner else ""
         raise SchemaError(f"{folder} holds no op.py and no kernel ({', '.join(files.KINDS)}){also}")
-    classes = [f for f in kernels if blocks.has_classes(files.source(f))]  # op.py names them
+    classes = [f for f in kernels if _has_classes(f)]  # op.py names them
     return [*classes, *([first] if first.exists() else []), *(f for f in kernels if f not in classes)]
+
+
+def _has_classes(file: Path) -> bool:
+    try:
+        return blocks.has_classes(files.source(file))
+    except SchemaError:  # it cannot be read: said when it is to be built
+        return False
 
 
 def _build(file: Path, near: Sequence[Op]) -> list[Op]:
