@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -150,7 +149,7 @@ class _Work:
             place = self.folder / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(templates.render(f"deploy/{template}", **values), encoding="utf-8")
-        digests = {p: _digest(self.folder / p) for p in TEXTS}
+        digests = {p: write.digest_of(self.folder / p) for p in TEXTS}
         content = {"name": self.name, "torch": torch.__version__, "ops": dict(found.ops), "files": digests}
         (self.folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
@@ -228,15 +227,11 @@ def _untouched(root: Path) -> None:
         raise SaveError(
             f"{root} holds something else than a deployment (there is no {MANIFEST}): name a new folder"
         ) from None
-    edited = [p for p, digest in files.items() if (root / p).exists() and _digest(root / p) != digest]
+    edited = [p for p, digest in files.items() if (root / p).exists() and write.digest_of(root / p) != digest]
     if edited:
         raise SaveError(
             f"{', '.join(edited)} in {root} was changed by hand and would be written anew: deploy to another folder"
         )
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class _Deploy(types.ModuleType):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 
 from ..build import process
 from ..errors import BuildError
+from ..save import wheel
 
 LIMIT_S = 1800.0
 
@@ -69,7 +69,5 @@ def _run(command: list[str], cwd: Path, temporary: Path, failed: str) -> str:
     except TimeoutError as error:
         raise BuildError(f"{failed}: {error}") from error
     if done.code:
-        own = re.search(r"cannot be built: (.*)", done.log)
-        found = own[1] if own else next(iter(re.findall(r".*\b(?:error|Error)\b.*", done.log)), "see the log")
-        raise BuildError(f"{failed}: {found.strip()}", log=done.log)
+        raise BuildError(f"{failed}: {wheel.reason(done.log)}", log=done.log)
     return done.log

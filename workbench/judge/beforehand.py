@@ -11,12 +11,10 @@ from ..inputs import moved
 from ..measure.rough import Kept
 from ..tiers import Kernel
 from ..trial import Job, Parcel, Step
-from ..trial.protocol import Pickled
+from ..trial.protocol import FAULTS, Pickled
 from ..version import Version
 from . import examine
 from .evidence import given, tensors_of
-
-FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # an error is raised, and hurts nobody
 
 
 def fault(op, version: Version, kept: Kept) -> str:

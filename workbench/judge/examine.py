@@ -25,6 +25,7 @@ from ..reports.report import Outcome, Trial
 from ..schema import Schema
 from ..tiers import Kernel
 from ..trial import Job, Meta, Result, Step, Worker, worker
+from ..trial.protocol import FAULTS
 from ..version import Version
 from . import configurations, foreseen, pulled, tried_here, verdicts
 from .evidence import Evidence, evidence, evidences, learn_layout
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ..trial.gpu_client import GpuWorker
 
 LIMIT_S = 10.0
-FAULTS = ("crash", "hang", "overrun", "mutation", "process", "error")
 
 
 def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None = None) -> Trial:

@@ -14,10 +14,10 @@ from ..reports.report import NOT_RUN, Line, Mismatch, Outcome, Trial
 from ..show import words
 from ..source import LANGUAGE_DEVICES
 from ..tiers import Kernel
+from ..trial.protocol import FAULTS
 from ..version import Version
 from . import beforehand, cost
 
-FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # what --force does not install
 ADVISED = ("hang", "overrun", "mutation", "process")  # of which there is something to say in general
 VERBS = {
     "mismatch": "differs",

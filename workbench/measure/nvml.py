@@ -17,7 +17,6 @@ REASONS = {
     0x80: "power brake",
 }
 STEADY = 0.03  # a clock that moves by no more is called steady
-APPLIED = 0x2
 
 
 @dataclass(frozen=True)

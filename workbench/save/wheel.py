@@ -77,7 +77,7 @@ def build(project: str | os.PathLike, into: str | os.PathLike, *, isolated: bool
         command += [] if isolated else ["--no-build-isolation"]
         done = _run([*command, "-v", str(copy)])
         if done.returncode:
-            raise BuildError(f"{project} could not be built: {_reason(done.stdout)}", log=done.stdout)
+            raise BuildError(f"{project} could not be built: {reason(done.stdout)}", log=done.stdout)
         made = next((Path(folder) / "out").glob("*.whl"))
         Path(into).mkdir(parents=True, exist_ok=True)
         final = Path(into) / made.name
@@ -85,11 +85,11 @@ def build(project: str | os.PathLike, into: str | os.PathLike, *, isolated: bool
     return Wheel(str(final), time.perf_counter() - started, done.stdout)
 
 
-def _reason(log: str) -> str:
-    """The first line that says what went wrong."""
-    own = re.search(r"cannot be built: .*", log)
-    first = own or re.search(r".*\berror:? .*", log)
-    return first[0].strip() if first else "see the log"
+def reason(log: str) -> str:
+    """What went wrong: in the words of a package's own build, else the first line that speaks of an error."""
+    own = re.search(r"cannot be built: (.*)", log)
+    first = re.search(r".*\b[Ee]rror\b.*", log)
+    return own[1].strip() if own else first[0].strip() if first else "see the log"
 
 
 def check(wheel: str | os.PathLike, *, fresh: bool = True) -> Check:

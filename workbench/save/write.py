@@ -49,7 +49,7 @@ def former(root: Path) -> Former | None:
         raise SaveError(
             f"{root} holds something else than a saved package (there is no {MANIFEST}): name a new folder, or empty it"
         ) from None
-    there = {p: _digest_of(root / p) for p in listed}
+    there = {p: digest_of(root / p) for p in listed}
     edited = frozenset(p for p, d in there.items() if d and d != listed[p])
     return Former(manifest, edited, frozenset(p for p, d in there.items() if not d))
 
@@ -83,17 +83,17 @@ def stage(package: Package, root: Path) -> tuple[Path, dict[str, str]]:
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    return made, {p: _digest_of(made / p) for p in (*package.files, *package.data)}
+    return made, {p: digest_of(made / p) for p in (*package.files, *package.data)}
 
 
 def conflicts(before: Former, root: Path, aside: Path, digests: Mapping[str, str]) -> list[str]:
     """The files that were edited by hand and that the new package has otherwise, too; also those of the user's own that
     lie where it has one.
     """
-    changed = [p for p in before.edited if p in digests and digests[p] not in (before.files[p], _digest_of(root / p))]
+    changed = [p for p in before.edited if p in digests and digests[p] not in (before.files[p], digest_of(root / p))]
     dropped = [p for p in before.edited if p not in digests]
     removed = [p for p in before.gone if p in digests and digests[p] != before.files[p]]
-    own = [p for p in digests if p not in before.files and (root / p).exists() and _digest_of(root / p) != digests[p]]
+    own = [p for p in digests if p not in before.files and (root / p).exists() and digest_of(root / p) != digests[p]]
     return sorted({*changed, *dropped, *removed, *own})
 
 
@@ -118,7 +118,7 @@ def place(aside: Path, root: Path, digests: Mapping[str, str], before: Former | 
         os.replace(aside, root)
         return ()
     kept = tuple(sorted(p for p in (*before.edited, *before.gone) if p in digests and digests[p] == before.files[p]))
-    fresh = [p for p in digests if p not in kept and _digest_of(root / p) != digests[p]]
+    fresh = [p for p in digests if p not in kept and digest_of(root / p) != digests[p]]
     stale = [p for p in before.files if p not in digests and (root / p).exists()]
     (aside / MANIFEST).write_text(manifest, encoding="utf-8", newline="\n")
     _replace(aside, root, [*fresh, MANIFEST], stale)
@@ -162,7 +162,7 @@ def _lines(path: Path) -> list[str]:
         return ["(no text)"]
 
 
-def _digest_of(path: Path) -> str:
+def digest_of(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):

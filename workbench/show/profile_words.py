@@ -8,7 +8,6 @@ from ..reports.profiling import Counters, Phase, Profile, ProfileRow
 from . import words
 
 HEAD = ("", "runs", "one call", "kernels", "launches", "dispatch", "gaps", "peak memory", "busy")
-SHOWN_ROWS = 12
 
 
 def time(us: float, micro: str = "us") -> str:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+FAULTS = ("crash", "hang", "overrun", "mutation", "process")  # statuses of a step that did what no code may
+
 
 @dataclass(frozen=True)
 class Meta:

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from ...case import Case
 from ...reports.report import Mismatch
+from ...trial.protocol import FAULTS
 
-FAULTS = frozenset({"crash", "hang", "overrun", "mutation", "process"})
-WRONG = FAULTS | {"mismatch", "aliasing", "unwritten", "raises"}
+WRONG = frozenset(FAULTS) | {"mismatch", "aliasing", "unwritten", "raises"}
 
 
 @dataclass(frozen=True)
