@@ -1,6 +1,7 @@
 """Ops that compiled graphs look into: the launcher in place of the opaque op, while AOTAutograd traces.
 
-Only for tensors of a device whose kernel can be looked into; elsewhere, and in `torch.export`, the op stays opaque.
+Only for tensors of a device whose kernel can be looked into; elsewhere, and in `torch.export`, the op stays opaque. What
+Inductor compiles ahead of time from an exported program it looks into, too.
 """
 
 from __future__ import annotations
@@ -62,11 +63,13 @@ class Inlined:
 
 
 def exporting() -> bool:
-    """An exported program holds the op itself: text of a kernel cannot be written into it."""
-    if torch.compiler.is_exporting():
-        return True
+    """An exported program holds the op itself: text of a kernel cannot be written into it.
+
+    Torch's own ops of Triton ask the same. `torch.compiler.is_exporting` also holds while Inductor compiles an exported
+    program ahead of time, which is when the kernel has to go into it.
+    """
     try:
         from torch.export._trace import custom_triton_ops_decomposition_disabled
     except ImportError:
-        return False
+        return bool(torch.compiler.is_exporting())
     return bool(custom_triton_ops_decomposition_disabled())
