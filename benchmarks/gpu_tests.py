@@ -1,20 +1,26 @@
 """The tests that want a GPU, and what came of them, kept beside the figures.
 
-    python -m benchmarks.gpu_tests [options of pytest]
+    python -m benchmarks.gpu_tests [FILES] [options of pytest, such as -n 10]
 
-Only files with such tests are collected: on a machine that has but torch and pytest, the others could not be.
+Only files with such tests are collected: on a machine that has but torch and pytest, the others could not be. Those that
+measure a whole GPU run afterwards, one by one. FILES alone are run anew, and the kept results of the others stay.
 """
 
 from __future__ import annotations
 
 import collections
+import json
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common import ROOT, Figure, table, write
+from benchmarks.common import RESULTS, ROOT, Figure, table, write
+
+PHASES = ("gpu and not alone", "gpu and alone")
+NO_TESTS = 5  # pytest's exit status where a phase has none
 
 
 def files() -> list[str]:
@@ -35,17 +41,43 @@ def counts(report: Path) -> dict[str, dict[str, float]]:
     return {name: dict(row) for name, row in sorted(found.items())}
 
 
+def added(one: dict[str, dict[str, float]], other: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """The sums of two reports.
+
+    >>> added({"a.py": {"passed": 1}}, {"a.py": {"passed": 2, "failed": 1}})
+    {'a.py': {'failed': 1, 'passed': 3}}
+    """
+    made = {}
+    for name in sorted({*one, *other}):
+        a, b = one.get(name, {}), other.get(name, {})
+        made[name] = {k: round(a.get(k, 0) + b.get(k, 0), 1) for k in sorted({*a, *b})}
+    return made
+
+
+def run(chosen: Sequence[str], options: Sequence[str]) -> tuple[int, dict[str, dict[str, float]]]:
+    """Both phases; the first exit status that is not 0, and the counts."""
+    status, rows = 0, {}
+    for phase in PHASES:
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder, "report.xml")
+            command = [sys.executable, "-m", "pytest", "-q", "-m", phase, f"--junitxml={report}", *chosen, *options]
+            if phase == PHASES[1] and any(o.startswith(("-n", "--numprocesses")) for o in options):
+                command += ["-n", "0"]
+            done = subprocess.run(command, cwd=ROOT, check=False).returncode
+            status = status or (0 if done == NO_TESTS else done)
+            rows = added(rows, counts(report) if report.exists() else {})
+    return status, rows
+
+
 def main() -> int:
     import torch
 
     gpus = torch.cuda.device_count()
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", f"--junitxml={report}", *files(), *sys.argv[1:]]
-        done = subprocess.run(command, cwd=ROOT, check=False)
-        if not report.exists():
-            return done.returncode or 1
-        rows = counts(report)
+    chosen = [a for a in sys.argv[1:] if a.endswith(".py")]
+    status, rows = run(chosen or files(), [a for a in sys.argv[1:] if a not in chosen])
+    kept = RESULTS / f"gpu_tests_{gpus}.json"
+    if chosen and kept.exists():
+        rows = {**json.loads(kept.read_text(encoding="utf-8"))["samples"], **rows}
     total = {kind: sum(r.get(kind, 0) for r in rows.values()) for kind in ("passed", "failed", "skipped")}
     figures = [
         Figure("GPU tests that passed", total["passed"], "", note=f"{gpus} GPUs"),
@@ -54,7 +86,7 @@ def main() -> int:
     ]
     print(table("GPU tests", figures))
     print(f"\nkept in {write(f'gpu_tests_{gpus}', figures, rows)}")
-    return done.returncode
+    return status
 
 
 if __name__ == "__main__":

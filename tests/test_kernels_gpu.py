@@ -42,12 +42,14 @@ def compiled_afresh():
     torch._dynamo.reset()
 
 
-def only(loaded, name):
-    said, op = loaded
-    if not said.startswith(name):
-        pytest.skip(f"of {name}")
+def of(name):
+    """A test of the files of one op alone."""
+    return pytest.mark.parametrize("loaded", [f for f in FILES if f.startswith(name)], indirect=True, scope="module")
+
+
+def seeded(loaded):
     torch.manual_seed(0)
-    return op
+    return loaded[1]
 
 
 def randn(*shape, dtype=torch.float32):
@@ -74,10 +76,11 @@ def test_it_agreed_and_checks(loaded):
     assert report.ok, str(report)
 
 
+@of("rmsnorm")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 15), (2, 3, 129), (300, 257), (64,), (33, 4096), (5, 8200)])
 def test_rmsnorm(loaded, shape, dtype):
-    op = only(loaded, "rmsnorm")
+    op = seeded(loaded)
     x, w = randn(*shape, dtype=dtype), randn(shape[-1], dtype=dtype)
 
     def exact(x, w):
@@ -90,8 +93,9 @@ def test_rmsnorm(loaded, shape, dtype):
             near(got, want, dtype)
 
 
+@of("rmsnorm")
 def test_rmsnorm_of_what_is_not_aligned_or_not_contiguous(loaded):
-    op = only(loaded, "rmsnorm")
+    op = seeded(loaded)
     base, w = randn(65 * 64 + 1), randn(64)
     for x in (base[1:].view(65, 64), base[: 65 * 64].view(65, 64), randn(64, 65).t(), randn(65, 128)[:, ::2]):
         got = op(x, w)
@@ -99,10 +103,11 @@ def test_rmsnorm_of_what_is_not_aligned_or_not_contiguous(loaded):
         assert got.stride() == op.reference(x, w).stride()
 
 
+@of("softmax")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 15), (2, 3, 129), (300, 257), (3, 40000)])
 def test_softmax(loaded, shape, dtype):
-    op = only(loaded, "softmax")
+    op = seeded(loaded)
     x = randn(*shape, dtype=dtype)
 
     def exact(x):
@@ -113,10 +118,11 @@ def test_softmax(loaded, shape, dtype):
     near(got, want, dtype)
 
 
+@of("int8_quantise")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (1,), (5, 123), (300, 257)])
 def test_int8_quantise(loaded, shape, dtype):
-    op = only(loaded, "int8_quantise")
+    op = seeded(loaded)
     x = randn(*shape, dtype=dtype)
     q, scale = op(x)
     assert q.dtype is torch.int8
@@ -124,10 +130,11 @@ def test_int8_quantise(loaded, shape, dtype):
     assert ((q * scale - x.float()).abs() <= 0.5001 * scale).all()
 
 
+@of("gelu_linear")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (17, 33, 5), (128, 256, 64), (300, 70, 257)])
 def test_gelu_linear(loaded, sizes, dtype):
-    op = only(loaded, "gelu_linear")
+    op = seeded(loaded)
     m, k, n = sizes
     x, w, b = randn(m, k, dtype=dtype), randn(n, k, dtype=dtype) / k**0.5, randn(n, dtype=dtype)
 

@@ -26,26 +26,31 @@ def gone():
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_the_notebook_on_cuda_keeps_its_promises():
     notebook_promises.cuda(notebook_steps.run(FOLDER / "02_cuda.ipynb"), gpu=True)
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_the_notebook_on_triton_keeps_its_promises():
     notebook_promises.triton(notebook_steps.run(FOLDER / "03_triton.ipynb"), gpu=True)
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_the_notebook_on_trust_keeps_its_promises():
     notebook_promises.trust(notebook_steps.run(FOLDER / "04_trust.ipynb"), gpu=True)
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_the_notebook_on_measuring_keeps_its_promises():
     notebook_promises.measure(notebook_steps.run(FOLDER / "05_measure.ipynb"), gpu=True)
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_the_notebook_on_tuning_keeps_its_promises():
     notebook_promises.tune(notebook_steps.run(FOLDER / "06_tune.ipynb"), gpu=True)
 

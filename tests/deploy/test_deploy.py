@@ -98,10 +98,27 @@ def test_a_triton_kernel_goes_into_the_model_on_a_gpu(scale):
         qualname, slots, reference = "lab::f", {("forward", "cuda"): wb.ops[scale.qualname].slots["forward", "cpu"]}, None
 
     assert graph._how(Stand, "cuda") == NATIVE
-    Stand.slots = {("forward", "cuda"): type("V", (), {"language": "triton", "kernel": None})}
+    kernel = type("K", (), {"inlined": "digest"})
+    Stand.slots = {("forward", "cuda"): type("V", (), {"language": "triton", "kernel": kernel})}
     assert graph._how(Stand, "cuda") == INLINED
-    with pytest.raises(SaveError, match=r"lab::f has no compiled kernel for cpu and no reference .* write a %%cpp cell"):
+    with pytest.raises(SaveError, match=r"lab::f has no kernel for cpu that can be .* write a %%cpp cell"):
         graph._how(Stand, "cpu")
+    kernel.inlined = ""  # torch cannot look into it
+    with pytest.raises(SaveError, match=r"lab::f has no kernel for cuda that can be .* no reference: write a %%cuda cell"):
+        graph._how(Stand, "cuda")
+    Stand.reference = torch.sin
+    assert graph._how(Stand, "cuda") == TRACED
+
+
+@slow
+def test_what_can_be_looked_into_is_an_op_of_the_exported_graph_and_code_of_the_compiled_one(twist, tmp_path):
+    """A function in Python stands for a Triton launcher."""
+    twist.registration.inlined.put(twist.qualname, "cpu", lambda args, keywords: torch.cos(args[0]))
+    found = exported(lambda x: twist(x) + 1, torch.randn(4, 8), ops={})
+    assert targets(found.program)[0] == twist.qualname
+    made.model(found.program, tmp_path / "model.pt2")
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(torch._inductor.aoti_load_package(str(tmp_path / "model.pt2"))(x), torch.cos(x) + 1)
 
 
 # ---------------------------------------------------------------- what is refused

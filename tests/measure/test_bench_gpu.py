@@ -13,7 +13,7 @@ from workbench.measure.device import Cuda
 from workbench.measure.extras import launch_us
 from workbench.reports.measurement import headline
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 CELL = """\
 //! n = x.numel()

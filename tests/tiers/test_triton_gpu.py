@@ -111,6 +111,16 @@ def test_what_is_wrong_is_refused_and_this_context_lives(scale, old, new, kind, 
     assert torch.equal(scale(t, 3.0), t * 3)
 
 
+def test_arguments_that_are_not_contiguous_are_tried(namespace):
+    op = wb.op(f"{namespace}::scale")(times)
+    op.cases(lambda t: iter([wb.case("transposed", t(8, 4).t(), 3.0), wb.case("every second", t(4, 8)[:, ::2])]))
+    wb.triton(op, SCALE)
+    assert {o.status for o in op.runs("forward", "cuda").trial.outcomes} == {"agree"}
+    report = op.check(level="full")
+    assert report.ok and any(r.check == "layouts" and r.status == "pass" for r in report.rows), str(report)
+
+
+@pytest.mark.alone
 def test_compiling_is_no_hanging(namespace, monkeypatch):
     """Of a launcher that looks at its data nothing is compiled beforehand; this one compiles longer than a trial lasts."""
     monkeypatch.setattr("workbench.judge.examine.LIMIT_S", 1.5)

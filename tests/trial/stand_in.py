@@ -196,6 +196,21 @@ def makes_workspace_and_overruns(x):
     return twice(x, out)
 
 
+def asks_for_the_layout(x):
+    return torch.ops.wb_layout.stand__asks_for_the_layout(x).fill_(3)
+
+
+def asks_for_what_is_not_there(x):
+    """An op of somebody else, with a kernel for other devices alone."""
+    library = torch.library.Library("stand", "FRAGMENT")
+    library.define("elsewhere(Tensor x) -> Tensor")
+    library.impl("elsewhere", lambda x: x, "CUDA")
+    try:
+        return torch.ops.stand.elsewhere(x)
+    finally:
+        library._destroy()
+
+
 def gives_its_input(x):
     return x
 

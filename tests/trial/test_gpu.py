@@ -173,6 +173,7 @@ def test_triton_launchers_allocate_between_red_zones(gpu_trial, x):
     assert gpu_trial.pid == pid
 
 
+@pytest.mark.alone
 def test_memory_is_given_back(gpu_trial):
     big = torch.ones(32 << 20)  # 128 MB
 

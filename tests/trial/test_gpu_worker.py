@@ -168,6 +168,13 @@ def test_its_tensors_are_guarded_and_poisoned(stand, x, name, status, detail, un
         assert torch.equal(result.outputs[0], torch.zeros_like(x))
 
 
+def test_ops_with_one_kernel_for_all_devices_and_with_none_for_this_one(stand, x):
+    asks, lacks = stand.run(job("asks_for_the_layout", "asks_for_what_is_not_there", x=x.t(), allocates=True), 20).results
+    assert asks.ok and asks.unwritten == (0,)
+    assert torch.equal(asks.outputs[0], torch.full_like(x.t(), 3.0)) and asks.outputs[0].stride() == x.t().stride()
+    assert lacks.status == "error" and "Could not run 'stand::elsewhere'" in lacks.detail, lacks.detail
+
+
 def test_a_view_of_what_an_op_gave_is_right(stand, x):
     result = stand.run(job("gives_a_view", x=x, allocates=True), 20).results[0]
     assert result.ok

@@ -120,11 +120,11 @@ def _how(op: Any, device: str) -> str:
     language = version.language if version is not None else "python"
     if language in ("cpp", "cuda") and not getattr(version.kernel, "unrunnable", ""):
         return NATIVE
-    if language == "triton" and device == "cuda":
+    if language == "triton" and device == "cuda" and version.kernel.inlined:
         return INLINED
     if op.reference is None:
         raise SaveError(
-            f"{op.qualname} has no compiled kernel for {device} and no reference to compile into the model: "
+            f"{op.qualname} has no kernel for {device} that can be compiled into the model, and no reference: "
             f"write a %%{'cuda' if device == 'cuda' else 'cpp'} cell"
         )
     return TRACED

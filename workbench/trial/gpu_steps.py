@@ -23,6 +23,7 @@ from .steps import Trial
 from .wire import Order, Stored
 
 OWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
+EVERY_DEVICE = torch._C.DispatchKey.CompositeExplicitAutograd
 WORTH_A_LOOK = 1 << 20  # bytes
 LOOK_S, SAME_LOOKS = 0.02, 3  # at a tool's log
 # Of what code allocates by itself: guarded in a step, zones included, and in one piece.
@@ -159,8 +160,12 @@ class Rehoming(TorchDispatchMode):
         if isinstance(func, torch._ops.HigherOrderOperator):
             return func(*args, **kwargs)
         if func.namespace not in OWN_NAMESPACES:
+            # Asked for a kernel that there is not, `_op_dk` calls a null pointer: `wb_layout` has one for all devices.
+            key = next((k for k in (self.key, EVERY_DEVICE) if func.has_kernel_for_dispatch_key(k)), None)
+            if key is None:
+                return func(*args, **kwargs)
             with self:
-                return func._op_dk(self.key, *args, **kwargs)
+                return func._op_dk(key, *args, **kwargs)
         try:
             returned = func(*args, **kwargs)
         except Exception as error:
