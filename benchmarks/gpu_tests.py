@@ -54,29 +54,21 @@ def added(one: dict[str, dict[str, float]], other: dict[str, dict[str, float]]) 
     return made
 
 
-def run(chosen: Sequence[str], options: Sequence[str]) -> tuple[int, dict[str, dict[str, float]]]:
-    """Both phases; the first exit status that is not 0, and the counts."""
-    status, rows = 0, {}
-    for phase in PHASES:
-        with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder, "report.xml")
-            command = [sys.executable, "-m", "pytest", "-q", "-m", phase, f"--junitxml={report}", *chosen, *options]
-            if phase == PHASES[1] and any(o.startswith(("-n", "--numprocesses")) for o in options):
-                command += ["-n", "0"]
-            done = subprocess.run(command, cwd=ROOT, check=False).returncode
-            status = status or (0 if done == NO_TESTS else done)
-            rows = added(rows, counts(report) if report.exists() else {})
-    return status, rows
+def run(phase: str, chosen: Sequence[str], options: Sequence[str]) -> tuple[int, dict[str, dict[str, float]]]:
+    """Pytest's exit status, 0 where the phase has no tests, and the counts."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", "-m", phase, f"--junitxml={report}", *chosen, *options]
+        if phase == PHASES[1] and any(o.startswith(("-n", "--numprocesses")) for o in options):
+            command += ["-n", "0"]
+        done = subprocess.run(command, cwd=ROOT, check=False).returncode
+        return 0 if done == NO_TESTS else done, counts(report) if report.exists() else {}
 
 
-def main() -> int:
-    import torch
-
-    gpus = torch.cuda.device_count()
-    chosen = [a for a in sys.argv[1:] if a.endswith(".py")]
-    status, rows = run(chosen or files(), [a for a in sys.argv[1:] if a not in chosen])
+def keep(rows: dict[str, dict[str, float]], gpus: int, *, whole: bool) -> str:
+    """Write the counts, with those kept before of the files that were not run; the path."""
     kept = RESULTS / f"gpu_tests_{gpus}.json"
-    if chosen and kept.exists():
+    if not whole and kept.exists():
         rows = {**json.loads(kept.read_text(encoding="utf-8"))["samples"], **rows}
     total = {kind: sum(r.get(kind, 0) for r in rows.values()) for kind in ("passed", "failed", "skipped")}
     figures = [
@@ -85,8 +77,23 @@ def main() -> int:
         Figure("GPU tests that were skipped", total["skipped"], ""),
     ]
     print(table("GPU tests", figures))
-    print(f"\nkept in {write(f'gpu_tests_{gpus}', figures, rows)}")
-    return status
+    return str(write(f"gpu_tests_{gpus}", figures, rows))
+
+
+def main() -> int:
+    import torch
+
+    gpus = torch.cuda.device_count()
+    chosen = [a for a in sys.argv[1:] if a.endswith(".py")]
+    options = [a for a in sys.argv[1:] if a not in chosen]
+    statuses, rows, kept = [], {}, ""
+    for phase in PHASES:
+        status, found = run(phase, chosen or files(), options)
+        statuses.append(status)
+        rows = added(rows, found)
+        kept = keep(rows, gpus, whole=not chosen)
+    print(f"\nkept in {kept}")
+    return next((s for s in statuses if s), 0)
 
 
 if __name__ == "__main__":
