@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_tests [FILES] [options of pytest, such as -n 10]
 
-Only files with such tests are collected: on a machine that has but torch and pytest, the others could not be. Those that
-measure a whole GPU run afterwards, one by one. FILES alone are run anew, and the kept results of the others stay.
+Only files with such tests are collected: on a machine with no more than torch and pytest the others could not be. What
+measures a whole GPU runs afterwards, one by one. FILES alone are run anew, and the kept results of the others stay.
 """
 
 from __future__ import annotations

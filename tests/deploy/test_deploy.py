@@ -21,6 +21,7 @@ from workbench import cli
 from workbench.deploy import graph, made, ran
 from workbench.errors import BuildError, SaveError
 from workbench.reports.deploying import INLINED, NATIVE, TRACED, Deployed, Ran
+from workbench.show import html
 
 slow = pytest.mark.slow
 KERNELS = Path(__file__).parents[2] / "kernels"
@@ -159,17 +160,79 @@ def test_a_name_that_will_not_do(scale, tmp_path, name):
         wb.deploy(scale, torch.ones(2, 3), tmp_path / "model", name=name)
 
 
-def test_a_folder_of_something_else_and_one_that_was_edited(scale, tmp_path):
+def test_a_folder_of_something_else(scale, tmp_path):
     root = tmp_path / "model"
     root.mkdir()
     (root / "thesis.txt").write_text("years")
     with pytest.raises(SaveError, match=r"holds something else than a deployment"):
         wb.deploy(scale, torch.ones(2, 3), root)
-    (root / "run.py").write_text("mine")
-    (root / "deployed.json").write_text(json.dumps({"files": {"run.py": "0" * 64}}))
-    with pytest.raises(SaveError, match=r"run\.py in .* was changed by hand .* deploy to another folder"):
-        wb.deploy(scale, torch.ones(2, 3), root)
-    assert (root / "thesis.txt").read_text() == "years" and (root / "run.py").read_text() == "mine"
+    assert (root / "thesis.txt").read_text() == "years"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A deployment without its compilers: everything else is real."""
+    monkeypatch.setattr(made, "model", lambda program, path: path.write_bytes(b"compiled"))
+    monkeypatch.setattr(made, "cmake", lambda: "")
+    monkeypatch.setattr(ran, "in_python", lambda folder, on, *_: Ran("Python", on, 1, 1))
+
+
+def test_what_a_user_put_or_changed_there_stays(twist, quick, tmp_path):
+    root, x = tmp_path / "model", torch.ones(2, 3)
+    assert wb.deploy(twist, x, root).notes == ()
+    (root / "cpp" / "main.cpp").write_text("// mine\n" + (root / "cpp" / "main.cpp").read_text())
+    (root / "run.py").unlink()
+    (root / "build").mkdir()
+    (root / "build" / "run").write_text("built")
+    (root / "data.csv").symlink_to("elsewhere")
+    report = wb.deploy(twist, x, root)
+    assert report.notes == ("cpp/main.cpp keeps what was changed by hand",)
+    assert (root / "cpp" / "main.cpp").read_text().startswith("// mine\n") and (root / "run.py").exists()
+    assert (root / "build" / "run").read_text() == "built" and os.readlink(root / "data.csv") == "elsewhere"
+    assert wb.deploy(twist, x, root).notes == report.notes  # it is still an edited one
+    assert not [p for p in tmp_path.iterdir() if p != root] and not (root / ".former").exists()
+
+
+def test_a_change_that_would_be_lost_is_refused_with_the_difference(twist, scale, quick, tmp_path):
+    root, x = tmp_path / "model", torch.ones(2, 3)
+    wb.deploy(twist, x, root)
+    (root / "README.md").write_text((root / "README.md").read_text().replace("# model", "# The model of the thesis"))
+    wb.deploy(twist, x, root)
+    before = {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    with pytest.raises(SaveError) as raised:
+        wb.deploy(lambda x: twist(x).abs() + scale(x.to(torch.float32)), x, root, onnx=False)
+    said = str(raised.value)
+    assert "README.md in" in said and "changed by hand, and would be written otherwise" in said
+    assert "-# The model of the thesis" in said and "+# model" in said and "nothing was written" in said
+    assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
+
+
+def test_a_file_of_the_users_own_in_the_way_of_a_new_one(twist, quick, tmp_path, monkeypatch):
+    root, x = tmp_path / "model", torch.ones(2, 3)
+    wb.deploy(twist, x, root)
+    (root / "model.onnx").write_text("another model")
+    monkeypatch.setattr("workbench.deploy.onnx.write", lambda program, ops, path: path.write_bytes(b"onnx"))
+    monkeypatch.setattr("workbench.deploy.onnx.ran", lambda *_: Ran("ONNX", "example", 1, 1))
+    with pytest.raises(SaveError, match=r"model\.onnx is of no earlier deployment and would be written over: move it away"):
+        wb.deploy(twist, x, root, onnx=True)
+    assert (root / "model.onnx").read_text() == "another model"
+
+
+@slow
+def test_edited_sources_of_the_library_are_what_is_compiled(scale, quick, tmp_path):
+    root, x = tmp_path / "model", torch.ones(2, 3)
+    wb.deploy(scale, x, root)
+    [text] = [p for p in (root / "ops").rglob("*") if p.is_file() and b"out[i] = T(x[i] * k)" in p.read_bytes()]
+    text.write_text(text.read_text().replace("out[i] = T(x[i] * k)", "out[i] = T(100 + x[i] * k)"))
+    report = wb.deploy(scale, x, root)
+    assert report.notes == (f"{text.relative_to(root)} keeps what was changed by hand",)
+    namespace, name = scale.qualname.split("::")
+    program = (
+        f"import torch; torch.ops.load_library({str(root / 'lib' / report.library)!r}); "
+        f"print(torch.ops.{namespace}.{name}(torch.ones(2)).tolist())"
+    )
+    done = run([sys.executable, "-c", program])
+    assert done.stdout.strip() == "[102.0, 102.0]", done.stderr
 
 
 def test_a_step_that_fails_leaves_what_was_there(scale, tmp_path, monkeypatch):
@@ -214,6 +277,14 @@ def test_compared(got, wanted, equal, worst, problem):
     assert found.ok == (not problem)
 
 
+@pytest.mark.parametrize(("code", "cure"), [(-11, True), (1, False)])
+def test_a_model_that_kills_python_says_what_else_to_try(tmp_path, monkeypatch, code, cure):
+    ended = ran.process.Finished(code, "Traceback\nValueError: no", 0.1)
+    monkeypatch.setattr(ran, "_run", lambda *_: ended)
+    found = ran.in_python(tmp_path, "example", tmp_path / "in.pt", [], tmp_path)
+    assert found.problem.startswith("ValueError: no") and ("CXX=/usr/bin/g++" in found.problem) == cure
+
+
 def test_the_report_says_how_each_op_runs_and_what_each_run_gave():
     runs = (Ran("Python", "example", 2, 1, 1e-7), Ran("C++", "example", 1, 1, 0.0, 41.0),
             Ran("ONNX", "example", problem="no such op"), Ran("C++", "another batch", skipped="CMake is not here"))  # fmt: skip
@@ -228,6 +299,13 @@ norm | cpu | model.pt2 in /m/norm | 24.0 s
   ONNX    example          FAILED: no such op
   C++     another batch    not run: CMake is not here
 run it: python /m/norm/run.py, or /m/norm/bin/run /m/norm (no Python)"""
+    seen = html.of(report)
+    for part in (">lab::norm</td>", "runs its library", "FAILED: no such op", "not run: CMake is not here", "41 µs"):
+        assert part in seen
+    assert seen.count('class="dot p"') == 2 and seen.count('class="dot f"') == seen.count('class="dot s"') == 1
+    assert "&lt;b&gt;" in html.of(Deployed("/m", "<b>", "cpu", (), (), {})) and "<b>" not in html.of(
+        Deployed("/m", "<b>", "cpu", (), (), {})
+    )
 
 
 # ---------------------------------------------------------------- for real

@@ -10,13 +10,11 @@ import json
 import logging
 import os
 import platform
-import shutil
 import sys
-import tempfile
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,11 +25,10 @@ from torch import Tensor
 from ..errors import SaveError, WorkbenchError
 from ..reports.deploying import Deployed, Ran
 from ..reports.report import Progress
-from ..save import names, save, templates, write
-from . import graph, made, ran
+from ..save import names, save, templates
+from . import folder, graph, made, ran
 from . import onnx as onnx_form
 
-MANIFEST = "deployed.json"
 TEXTS = {"run.py": "run.py.j2", "cpp/main.cpp": "main.cpp.j2", "cpp/CMakeLists.txt": "CMakeLists.txt.j2",
          "README.md": "README.md.j2"}  # fmt: skip
 STEPS = 5
@@ -61,12 +58,15 @@ def deploy(
     folder. `batch` leaves the size of the first dimension of all inputs open; `dynamic_shapes` is torch.export's own.
     `onnx` writes `model.onnx` too, with each op as a node of a domain of its own.
 
-    An op with a C++ or CUDA kernel for the device comes as a compiled library, one without as its reference, compiled
-    into the model. The folder holds the sources of the library as a package, a C++ program with CMakeLists.txt, a
-    Python script that needs torch alone, and the example with eager's outputs. A failed one leaves what was there.
+    An op with a C++ or CUDA kernel for the device comes as a compiled library, a Triton kernel goes into the model for
+    a GPU, and an op without either as its reference, compiled into the model. The folder holds the sources of the
+    library as a package, a C++ program with CMakeLists.txt, a Python script that needs torch alone, and the example
+    with eager's outputs. What you put or changed there stays when you deploy to it again; a failed one leaves all as
+    it was.
 
-    Raises SaveError for what cannot be exported or saved, and for a folder that was changed by hand since; BuildError
-    where a compiler fails. A run that differs from eager is a row of the report, which is then not `ok`.
+    Raises SaveError for what cannot be exported or saved, and, with the difference, for a change made by hand that
+    would be lost; BuildError where a compiler fails. A run that differs from eager is a row of the report, which is
+    then not `ok`.
     """
     from ..show import progress
 
@@ -79,11 +79,11 @@ def deploy(
     if batch and dynamic_shapes is not None:
         raise SaveError("give batch=True or dynamic_shapes, not both: batch is a short form of it")
     model, inputs = graph.module_of(module), graph.inputs_of(example_inputs)
-    _untouched(root)
-    with progress.shown() as tell, _quiet(), _staged(root) as (folder, temporary):
-        work = _Work(called, folder, temporary, tell)
+    before = folder.former(root)
+    with progress.shown() as tell, _quiet(), folder.staged(root) as (aside, temporary):
+        work = _Work(called, before, aside, temporary, tell)
         try:
-            report = work.all(model, inputs, ops, batch, dynamic_shapes, onnx, root)
+            report = work.all(model, inputs, ops, batch, dynamic_shapes, onnx)
         except WorkbenchError as error:
             error.still = error.still or "nothing was written"
             raise
@@ -93,9 +93,13 @@ def deploy(
 class _Work:
     """The steps of one deployment, in a folder aside."""
 
-    def __init__(self, name: str, folder: Path, temporary: Path, tell: Callable[[Progress], None]) -> None:
-        self.name, self.folder, self.temporary, self.tell = name, folder, temporary, tell
+    def __init__(
+        self, name: str, before: folder.Former, aside: Path, temporary: Path, tell: Callable[[Progress], None]
+    ) -> None:
+        self.name, self.before, self.folder, self.temporary, self.tell = name, before, aside, temporary, tell
         self.seconds: dict[str, float] = {}
+        self.digests: dict[str, str] = {}  # of the texts
+        self.kept: list[str] = []  # those that stay as a user has changed them
         self.began = time.perf_counter()
 
     @contextmanager
@@ -107,7 +111,7 @@ class _Work:
 
     def all(
         self, model: torch.nn.Module, inputs: tuple[Tensor, ...], ops: Mapping[str, Any], batch: bool, shapes: Any,
-        onnx: bool, root: Path,
+        onnx: bool,
     ) -> Deployed:  # fmt: skip
         with self.step("export", "exporting"):
             found = graph.exported(model, inputs, ops, batch=batch, shapes=shapes)
@@ -121,10 +125,11 @@ class _Work:
             if found.native:
                 package = f"{self.name}_ops"
                 save(found.native, self.folder / "ops", name=package, title=f"The ops of {self.name}.")
+                self.settle(f"ops/{path}" for path in folder.paths(self.folder / "ops"))
                 libraries = made.ops_library(self.folder / "ops", self.folder / "lib", self.temporary)
+        self.texts(found, [f"lib/{n}" for n in libraries], onnx)
         with self.step("model", "compiling the model"):
             made.model(found.program, self.folder / "model.pt2")
-        self.texts(found, [f"lib/{n}" for n in libraries], onnx)
         with self.step("program", "building the C++ program"):
             built = bool(made.cmake())
             if built:
@@ -133,10 +138,19 @@ class _Work:
             runs = list(self.runs(model, inputs, batch, built))
             if onnx:
                 runs.append(onnx_form.ran(self.folder / "model.onnx", found.native, inputs, _outputs(model, inputs)))
-        notes = ("the module is in training mode, and deployed as such",) if model.training and _changes(model) else ()
-        return Deployed(
-            str(root), self.name, found.device, found.ops, tuple(runs), self.seconds, ", ".join(libraries), notes
-        )
+        self.manifest(found)
+        folder.carry(self.before, self.folder)
+        notes = [f"{path} keeps what was changed by hand" for path in self.kept]
+        if model.training and _changes(model):
+            notes.append("the module is in training mode, and deployed as such")
+        where, library = str(self.before.root), ", ".join(libraries)
+        return Deployed(where, self.name, found.device, found.ops, tuple(runs), self.seconds, library, tuple(notes))
+
+    def settle(self, paths: Iterable[str]) -> None:
+        """These texts are written: what a user changed of the former ones is kept, or refused with the difference."""
+        digests, kept = folder.settled(self.before, self.folder, paths)
+        self.digests |= digests
+        self.kept += kept
 
     def texts(self, found: graph.Graph, libraries: list[str], onnx: bool) -> None:
         native = [op.qualname for op in found.native]
@@ -149,9 +163,15 @@ class _Work:
             place = self.folder / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(templates.render(f"deploy/{template}", **values), encoding="utf-8")
-        digests = {p: write.digest_of(self.folder / p) for p in TEXTS}
-        content = {"name": self.name, "torch": torch.__version__, "ops": dict(found.ops), "files": digests}
-        (self.folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        self.settle(TEXTS)
+
+    def manifest(self, found: graph.Graph) -> None:
+        """What is here, and which of it are texts: the next deployment to this folder asks."""
+        other = sorted({*folder.paths(self.folder)} - {*self.digests})
+        content = {
+            "name": self.name, "torch": torch.__version__, "ops": dict(found.ops), "files": self.digests, "made": other,
+        }  # fmt: skip
+        (self.folder / folder.MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     def runs(self, model: torch.nn.Module, inputs: tuple[Tensor, ...], batch: bool, built: bool) -> Iterator[Ran]:
         """In Python and in C++, on the example; with an open batch on another one, too."""
@@ -200,38 +220,6 @@ def _quiet() -> Iterator[None]:
     finally:
         for name, log in logs.items():
             log.setLevel(former[name])
-
-
-@contextmanager
-def _staged(root: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder beside its place, which it takes at the end, and one for what nobody keeps."""
-    with tempfile.TemporaryDirectory(prefix="deploy-") as temporary:
-        aside = write.aside(root)
-        try:
-            yield aside, Path(temporary)
-            if root.exists():
-                os.replace(root, aside / ".former")
-            os.replace(aside, root)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    shutil.rmtree(root / ".former", ignore_errors=True)
-
-
-def _untouched(root: Path) -> None:
-    """SaveError for a folder of something else, and for one whose texts were edited since."""
-    if not root.exists() or not any(root.iterdir()):
-        return
-    try:
-        files = dict(json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise SaveError(
-            f"{root} holds something else than a deployment (there is no {MANIFEST}): name a new folder"
-        ) from None
-    edited = [p for p, digest in files.items() if (root / p).exists() and write.digest_of(root / p) != digest]
-    if edited:
-        raise SaveError(
-            f"{', '.join(edited)} in {root} was changed by hand and would be written anew: deploy to another folder"
-        )
 
 
 class _Deploy(types.ModuleType):

@@ -18,6 +18,11 @@ LIMIT_S = 300.0
 # As torch.testing.assert_close has it: Inductor fuses what stands around an op, which rounds otherwise.
 RELATIVE = {torch.float16: 1e-3, torch.bfloat16: 1.6e-2, torch.float32: 1.3e-6, torch.float64: 1e-7}
 ABSOLUTE = {torch.float64: 1e-7}
+# Python has loaded torch's C++ library by then, which a program of the same compiler has not.
+OTHER_LIBRARY = (
+    "; any model of torch's dies so in Python where the compiler links a C++ library of its own into it: "
+    "name another one, as CXX=/usr/bin/g++, before Python starts"
+)
 
 
 def compared(run: Ran, got: Sequence[Tensor], wanted: Sequence[Tensor]) -> Ran:
@@ -51,8 +56,10 @@ def in_python(folder: Path, on: str, inputs: Path, wanted: Sequence[Tensor], tem
     out, run = temporary / "outputs.pt", Ran("Python", on)
     out.unlink(missing_ok=True)
     done = _run([sys.executable, str(folder / "run.py"), str(inputs), str(out)], temporary)
-    if isinstance(done, str) or done.code or not out.exists():
-        return replace(run, problem=done if isinstance(done, str) else _last(done))
+    if isinstance(done, str):
+        return replace(run, problem=done)
+    if done.code or not out.exists():
+        return replace(run, problem=_last(done) + (OTHER_LIBRARY if done.signal else ""))
     return compared(run, torch.load(out, weights_only=True), [x.cpu() for x in wanted])
 
 

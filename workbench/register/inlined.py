@@ -1,7 +1,7 @@
 """Ops that compiled graphs look into: the launcher in place of the opaque op, while AOTAutograd traces.
 
-Only for tensors of a device whose kernel can be looked into; elsewhere, and in `torch.export`, the op stays opaque. What
-Inductor compiles ahead of time from an exported program it looks into, too.
+Only for tensors of a device whose kernel can be looked into; elsewhere, and in `torch.export`, the op stays opaque.
+What Inductor compiles ahead of time from an exported program it looks into, too.
 """
 
 from __future__ import annotations

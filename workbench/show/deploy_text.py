@@ -14,18 +14,21 @@ def deployed(report: Deployed) -> str:
 
 
 def ran(row: Ran) -> str:
-    """`  C++     example          1 of 1 outputs equal to eager's to the last bit, 41 us a call`."""
-    label = f"  {row.by:7} {row.on:16} "
+    """`  C++     example          1 output, equal to eager's to the last bit, 41 us a call`."""
+    took = f", {row.microseconds:,.0f} us a call" if row.microseconds and not (row.skipped or row.problem) else ""
+    return f"  {row.by:7} {row.on:16} {result(row)}{took}"
+
+
+def result(row: Ran) -> str:
+    """What came of a run, beside eager's."""
     if row.skipped:
-        return f"{label}not run: {row.skipped}"
+        return f"not run: {row.skipped}"
     if row.problem:
-        return f"{label}FAILED: {row.problem}"
+        return f"FAILED: {row.problem}"
     outputs = f"{row.outputs} output{'s' * (row.outputs != 1)}"
     if row.equal == row.outputs:
-        said = f"{outputs}, equal to eager's to the last bit"
-    else:
-        said = f"{outputs}, {row.equal} equal to eager's to the last bit, the rest within {row.worst:.2g}"
-    return f"{label}{said}{f', {row.microseconds:,.0f} us a call' if row.microseconds else ''}"
+        return f"{outputs}, equal to eager's to the last bit"
+    return f"{outputs}, {row.equal} equal to eager's to the last bit, the rest within {row.worst:.2g}"
 
 
 def how(report: Deployed) -> list[str]:

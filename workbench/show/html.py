@@ -12,6 +12,7 @@ from html import escape
 
 from ..errors import Diagnostic
 from ..reports.card import Card
+from ..reports.deploying import Deployed
 from ..reports.inspection import Comparison, Inspection
 from ..reports.measurement import Bench
 from ..reports.profiling import Profile
@@ -32,12 +33,13 @@ def of(report: Report) -> str:
 
 def body(report: Report, *, heading: bool = True) -> str:
     """The html of any report by itself. Without `heading` it is a pane of a card, which has named the op already."""
-    from . import bench_html, card, inspect_html, profile_html, tune_html  # above this module: a card holds a check
+    from . import bench_html, card, deploy_html, inspect_html, profile_html, tune_html  # above: a card holds a check
 
     draw: dict[type, Callable[..., str]] = {
         Line: line, Trial: trial, Check: check, Card: card.card, Watched: watched,
         Inspection: inspect_html.inspection, Comparison: inspect_html.comparison,
         Profile: profile_html.profile, Tuning: tune_html.tuning, Bench: bench_html.bench,
+        Deployed: deploy_html.deployed,
     }  # fmt: skip
     for kind in type(report).__mro__:
         if kind in draw:
