@@ -300,7 +300,7 @@ norm | cpu | model.pt2 in /m/norm | 24.0 s
   C++     another batch    not run: CMake is not here
 run it: python /m/norm/run.py, or /m/norm/bin/run /m/norm (no Python)"""
     seen = html.of(report)
-    for part in (">lab::norm</td>", "runs its library", "FAILED: no such op", "not run: CMake is not here", "41 µs"):
+    for part in (">lab::norm</span></td>", "runs its library", "FAILED: no such op", "not run: CMake is not here", "41 µs"):
         assert part in seen
     assert seen.count('class="dot p"') == 2 and seen.count('class="dot f"') == seen.count('class="dot s"') == 1
     assert "&lt;b&gt;" in html.of(Deployed("/m", "<b>", "cpu", (), (), {})) and "<b>" not in html.of(

@@ -15,7 +15,7 @@ def deployed(report: Deployed, heading: bool = True) -> str:
     title = f'<div class="row"><h3>{escape(report.name)}</h3><span class="soft">{soft}</span></div>' if heading else ""
     where = f'<p class="cap"><code>{escape(report.path)}/model.pt2</code></p>'
     ops = "".join(
-        f'<tr><td class="mono">{escape(name)}</td><td class="w">runs {escape(how)}</td></tr>'
+        f'<tr><td><span class="mono">{escape(name)}</span></td><td class="w">runs {escape(how)}</td></tr>'
         for name, how in report.ops
     )
     heads = '<tr><th>run in</th><th>on</th><th class="w">beside eager</th><th class="n">a call</th></tr>'
