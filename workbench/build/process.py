@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import settings
@@ -42,16 +42,23 @@ class Finished:
 
 
 def run(
-    command: Sequence[str], *, text: str = "", cwd: str, temporary: str, limit_s: float, background: bool = False
+    command: Sequence[str],
+    *,
+    text: str = "",
+    cwd: str,
+    temporary: str,
+    limit_s: float,
+    background: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> Finished:
     """Run `command` with `text` on its standard input.
 
     >>> run(["g++", "-x", "c++", "-c", "-o", "/tmp/x.o", "-"], text="int f();", cwd="/tmp", temporary="/tmp", limit_s=9)
     Finished(code=0, log='', seconds=0.01)
 
-    `temporary` is where the command may leave files of its own; `background` gives it the lowest priority. Raises
-    ToolchainError when it cannot be started and TimeoutError after `limit_s`. Then, and on KeyboardInterrupt, every
-    process of its group is killed first.
+    `temporary` is where the command may leave files of its own; `background` gives it the lowest priority, `variables`
+    stand in its environment beside those of every compiler. Raises ToolchainError when it cannot be started and
+    TimeoutError after `limit_s`. Then, and on KeyboardInterrupt, every process of its group is killed first.
     """
     look_up(background)
     nice = shutil.which("nice", path=settings.programs()) if background else None
@@ -59,8 +66,8 @@ def run(
     try:
         child = subprocess.Popen(
             [nice, "-n", "19", *command] if nice else list(command),
-            cwd=cwd, env=settings.compiler_environment(temporary), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            cwd=cwd, env={**settings.compiler_environment(temporary), **(variables or {})}, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from error
