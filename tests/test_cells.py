@@ -235,6 +235,18 @@ def test_a_cell_for_a_new_name_makes_an_op():
         born(X.clone().requires_grad_(), 3.0).sum().backward()
 
 
+def test_a_first_call_that_cannot_be_tried_leaves_the_kernel_waiting(monkeypatch):
+    scale = live.scale(cases=False)
+    wb.cpp(scale, SCALE.replace("x[i] * k", "x[i] * k + 1e-6"))
+    with monkeypatch.context() as patched:
+        error = wb.ToolchainError("no worker can be started")
+        patched.setattr("workbench.waiting.examine.judge", lambda *_: (_ for _ in ()).throw(error))
+        with pytest.raises(wb.ToolchainError, match=r"no worker can be started\nv1 waits for a call that can be tried"):
+            scale(X)
+    zero = torch.zeros(2)
+    assert scale(zero, 1.0).tolist() == pytest.approx([1e-6] * 2) and scale.runs().number == 1
+
+
 def test_the_first_call_is_a_trial():
     live.gone("live::born")
     born = wb.cpp("live::born", SCALE.replace("scale", "born").replace("i < n; ++i) out[i] =", "i <= n; ++i) out[i] = i == n ? T(7) :"))

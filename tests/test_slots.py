@@ -13,6 +13,8 @@ import workbench as wb
 from tests import live
 from tests.live import NORM, SCALE, close
 from workbench import trial
+from workbench.build import native
+from workbench.errors import ToolchainError
 
 X = torch.linspace(-2, 3, 24).reshape(4, 6)
 
@@ -42,6 +44,42 @@ def test_a_python_kernel_and_a_cell_take_turns():
     with pytest.raises(wb.TrialError, match="differs"):
         scale.kernel("cpu")(lambda x, k=2.0: x)
     assert scale.runs().number == 1
+
+
+@pytest.mark.parametrize("text", [
+    SCALE.replace("x[i] * k", "k * x[i]"),  # under the same launcher
+    SCALE.replace("//! n = x.numel()", "//! n = x.numel()\n//! require n >= 0"),  # under another one
+])  # fmt: skip
+def test_a_version_that_cannot_be_installed_leaves_the_former_one_running(text, monkeypatch):
+    scale = live.scale()
+    wb.cpp(scale, SCALE.replace("x[i] * k", "x[i] * k + 1e-6"))
+    zero, fails = torch.zeros(2), []
+
+    def full(*_, **__):
+        fails.append(True)
+        raise ToolchainError("no memory is left for its code")
+
+    with monkeypatch.context() as patched:
+        described = native.descriptor
+        patched.setattr(native, "descriptor", lambda *a, **k: full() if not fails else described(*a, **k))
+        with pytest.raises(ToolchainError, match=r"no memory is left for its code\nscale forward still runs v1"):
+            wb.cpp(scale, text)
+    assert fails and scale.runs().number == 1 and scale(zero).tolist() == pytest.approx([1e-6] * 2)
+    assert scale.versions[2].refused == "cannot be installed: no memory is left for its code"
+    compiled = torch.compile(lambda x: scale(x), backend="aot_eager", fullgraph=True)
+    assert compiled(zero).tolist() == pytest.approx([1e-6] * 2)
+    wb.cpp(scale, text)
+    assert scale.runs().number == 3 and scale(zero).tolist() == [0.0, 0.0]
+
+
+def test_a_python_kernel_that_cannot_be_installed_leaves_the_cell_running(monkeypatch):
+    scale = live.scale()
+    wb.cpp(scale, SCALE.replace("x[i] * k", "x[i] * k + 1e-6"))
+    monkeypatch.setattr(type(scale.registration), "set_kernel", lambda *a: (_ for _ in ()).throw(RuntimeError("no")))
+    with pytest.raises(RuntimeError, match="no"):
+        scale.kernel("cpu")(lambda x, k=2.0: x * k)
+    monkeypatch.undo()
+    assert scale.runs().number == 1 and scale(torch.zeros(2)).tolist() == pytest.approx([1e-6] * 2)
 
 
 def test_a_python_kernel_is_judged_again_too(capsys):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from . import edit_times, slots, source, tiers
+from . import edit_times, slots, source, tiers, waiting
 from .build import includes
 from .case import Case
 from .errors import SchemaError, WorkbenchError
@@ -52,14 +52,21 @@ def cell(
                 time.perf_counter() - started, refused, kernel)
     )  # fmt: skip
     if not refused:
-        if not chosen and cases is None:
-            slots.put_when_called(op, version)
-        else:
-            slots.put(op, version)
+        _install(op, version, waits=not chosen and cases is None)
     seconds = time.perf_counter() - started
     if not kernel.cached and former.tier == kernel.tier:  # a first cell of a tier may have to prepare headers
         edit_times.remember(kernel.tier, seconds)
     return verdict.line(op, version, former, seconds, includes.changed(headers, kernel.headers))
+
+
+def _install(op, version: Version, *, waits: bool) -> None:
+    """Into its slot, or, of an op without cases, to its first call. One that cannot go there is kept as a refused one."""
+    try:
+        (waiting.put_when_called if waits else slots.put)(op, version)
+    except Exception as error:
+        said = error.message if isinstance(error, WorkbenchError) else str(error).partition("\n")[0]
+        op.update(replace(version, refused=f"cannot be installed: {said}"))
+        raise
 
 
 def _former_headers(op, slot: str) -> Mapping[str, str]:
@@ -92,7 +99,7 @@ def judge_again(op) -> list[str]:
     op.evidence.clear()
     gone = []
     for key, version in sorted(op.slots.items(), key=lambda kv: kv[0][0] != "forward"):
-        if isinstance(version.kernel, slots.Waiting):
+        if isinstance(version.kernel, waiting.Waiting):
             continue
         try:
             trial = examine.judge(op, version.kernel, op.case_list())

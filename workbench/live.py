@@ -184,8 +184,8 @@ def _known_better(held: Version, version: Version) -> Version:
 
 def _caller(op_: Live) -> Callable:
     def call(version: Version, args: tuple, kwargs: dict) -> object:
-        from . import slots
+        from . import restoring
 
-        return slots.call_version(op_, version, args, kwargs)
+        return restoring.call_version(op_, version, args, kwargs)
 
     return call

@@ -207,11 +207,11 @@ class Op(Declared):
 
         Without a number, in a notebook: the card as a widget, with a button at each version that can be restored.
         """
-        from . import describe, show, slots
+        from . import describe, restoring, show
 
         if version is None:
             return show.widget_of(describe.card(self), self._restored)
-        return slots.restore(self, version if isinstance(version, int) else version.number)
+        return restoring.restore(self, version if isinstance(version, int) else version.number)
 
     # ------------------------------------------------------------ how it shows
 
