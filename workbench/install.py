@@ -60,7 +60,7 @@ def cell(
 
 
 def _install(op, version: Version, *, waits: bool) -> None:
-    """Into its slot, or, of an op without cases, to its first call. One that cannot go there is kept as a refused one."""
+    """Into its slot, or, of an op without cases, to wait for its first call. One that cannot go there is refused."""
     try:
         (waiting.put_when_called if waits else slots.put)(op, version)
     except Exception as error:

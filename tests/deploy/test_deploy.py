@@ -19,6 +19,7 @@ import workbench as wb
 from tests.live import SCALE
 from workbench import cli
 from workbench.deploy import graph, made, ran
+from workbench.deploy import onnx as onnx_form
 from workbench.errors import BuildError, SaveError
 from workbench.reports.deploying import INLINED, NATIVE, TRACED, Deployed, Ran
 from workbench.show import html
@@ -205,6 +206,24 @@ def test_a_change_that_would_be_lost_is_refused_with_the_difference(twist, scale
     assert "README.md in" in said and "changed by hand, and would be written otherwise" in said
     assert "-# The model of the thesis" in said and "+# model" in said and "nothing was written" in said
     assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
+
+
+def test_a_folder_that_cannot_take_its_place_leaves_the_former_one(twist, quick, tmp_path, monkeypatch):
+    root, x = tmp_path / "model", torch.ones(2, 3)
+    wb.deploy(twist, x, root)
+    (root / "mine.txt").write_text("mine")
+    replace = os.replace
+
+    def fails(source, to):
+        if Path(to) == root and not str(source).endswith("-former"):
+            raise OSError("the disk is gone")
+        replace(source, to)
+
+    monkeypatch.setattr("workbench.deploy.folder.os.replace", fails)
+    with pytest.raises(OSError, match="the disk is gone"):
+        wb.deploy(twist, x, root)
+    assert (root / "mine.txt").read_text() == "mine" and (root / "model.pt2").exists()
+    assert list(tmp_path.iterdir()) == [root]
 
 
 def test_a_file_of_the_users_own_in_the_way_of_a_new_one(twist, quick, tmp_path, monkeypatch):
@@ -410,6 +429,17 @@ def test_the_onnx_file_has_the_op_in_a_domain_of_its_own(norm):
     assert {i.domain for i in model.opset_import} >= {"lab"}
     (node,) = [n for n in model.graph.node if n.domain == "lab"]
     assert node.op_type == "rmsnorm" and {a.name: round(a.f, 9) for a in node.attribute} == {"eps": 1e-05}
+
+
+@pytest.mark.parametrize(("inputs", "said"), [
+    (torch.randn(3, 4, requires_grad=True), ""), (torch.randn(3, 4, dtype=torch.bfloat16), "lacks a dtype of it"),
+])  # fmt: skip
+def test_onnx_of_inputs_that_numpy_does_not_take_as_they_are(scale, tmp_path, inputs, said):
+    pytest.importorskip("onnxscript")
+    found = exported(lambda x: scale(x, 3.0), inputs)
+    onnx_form.write(found.program, found.native, tmp_path / "model.onnx")
+    run = onnx_form.ran(tmp_path / "model.onnx", found.native, (inputs,), [inputs.detach() * 3])
+    assert said in run.skipped and not run.problem and (run.equal == 1) == (not said)
 
 
 @slow

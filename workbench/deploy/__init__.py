@@ -58,22 +58,18 @@ def deploy(
     folder. `batch` leaves the size of the first dimension of all inputs open; `dynamic_shapes` is torch.export's own.
     `onnx` writes `model.onnx` too, with each op as a node of a domain of its own.
 
-    An op with a C++ or CUDA kernel for the device comes as a compiled library, a Triton kernel goes into the model for
-    a GPU, and an op without either as its reference, compiled into the model. The folder holds the sources of the
-    library as a package, a C++ program with CMakeLists.txt, a Python script that needs torch alone, and the example
-    with eager's outputs. What you put or changed there stays when you deploy to it again; a failed one leaves all as
-    it was.
+    An op with a C++ or CUDA kernel for the device comes as a compiled library; a Triton kernel for a GPU, and else the
+    reference, is compiled into the model. Beside it lie the sources of the library as a package, a C++ program with
+    CMakeLists.txt, a Python script that needs torch alone, and the example with eager's outputs. What you put or
+    changed there stays when you deploy to it again; a failed one leaves all as it was.
 
-    Raises SaveError for what cannot be exported or saved, and, with the difference, for a change made by hand that
-    would be lost; BuildError where a compiler fails. A run that differs from eager is a row of the report, which is
-    then not `ok`.
+    Raises SaveError for what cannot be exported or saved, and for a change by hand that would be lost; BuildError where
+    a compiler fails. A run that differs from eager is a row of the report, which is then not `ok`.
     """
     from ..show import progress
 
     if ops is None:
-        from ..define import ops as known
-
-        ops = known
+        from ..define import ops
     root = names.target(path)
     called = names.package_name(name or root.name)
     if batch and dynamic_shapes is not None:

@@ -92,9 +92,20 @@ def staged(root: Path) -> Iterator[tuple[Path, Path]]:
         aside = write.aside(root)
         try:
             yield aside, Path(temporary)
-            if root.exists():
-                os.replace(root, aside / ".former")
-            os.replace(aside, root)
+            _exchange(root, aside)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    shutil.rmtree(root / ".former", ignore_errors=True)
+
+
+def _exchange(root: Path, aside: Path) -> None:
+    """The new folder in the place of the former one; that one back where it cannot be."""
+    former = aside.with_name(f"{aside.name}-former")
+    if root.exists():
+        os.replace(root, former)
+    try:
+        os.replace(aside, root)
+    except BaseException:
+        if former.exists():
+            os.replace(former, root)
+        raise
+    shutil.rmtree(former, ignore_errors=True)
