@@ -66,10 +66,9 @@ def deploy(
     Raises SaveError for what cannot be exported or saved, and for a change by hand that would be lost; BuildError where
     a compiler fails. A run that differs from eager is a row of the report, which is then not `ok`.
     """
+    from ..define import ops as known
     from ..show import progress
 
-    if ops is None:
-        from ..define import ops
     root = names.target(path)
     called = names.package_name(name or root.name)
     if batch and dynamic_shapes is not None:
@@ -79,7 +78,7 @@ def deploy(
     with progress.shown() as tell, _quiet(), folder.staged(root) as (aside, temporary):
         work = _Work(called, before, aside, temporary, tell)
         try:
-            report = work.all(model, inputs, ops, batch, dynamic_shapes, onnx)
+            report = work.all(model, inputs, known if ops is None else ops, batch, dynamic_shapes, onnx)
         except WorkbenchError as error:
             error.still = error.still or "nothing was written"
             raise
