@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 ROOT   := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour lab test test-browser lint format bench clean
+.PHONY: help setup tour lab test test-browser lint format bench bench-gpu clean
 
 help:  ## Say what there is to type
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -39,7 +39,11 @@ format: $(READY)  ## Put the sources into their standard form
 	@$(BIN)/python -m ruff format .
 
 bench: $(READY)  ## Measure the figures in the README; writes benchmarks/results
-	@status=0; for each in call_overhead edit_latency extension_latency inspect_latency card_speed; do \
+	@status=0; for each in call_overhead edit_latency extension_latency inspect_latency card_speed trust_speed \
+	  tune_speed bench_trust save_speed; do $(BIN)/python -m benchmarks.$$each $(ARGS) || status=1; done; exit $$status
+
+bench-gpu: $(READY)  ## The same on a machine with a GPU
+	@status=0; for each in gpu_latency gpu_speed "tune_speed --gpu" "bench_trust --gpu" gpu_tests; do \
 	  $(BIN)/python -m benchmarks.$$each $(ARGS) || status=1; done; exit $$status
 
 clean:  ## Remove what the other targets made

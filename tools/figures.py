@@ -62,8 +62,8 @@ HEAD = ("| | measured | wanted | |", "|---|---:|---:|---|")
 PREFACE = """# Figures
 
 Written by `tools/figures.py` from `benchmarks/results`. "Wanted" is what the project holds itself to. Ratios compare
-things that were measured side by side in one run: `make bench`; those of a GPU come from `python -m
-benchmarks.gpu_latency` and `gpu_speed`, on a machine that has one."""
+things that were measured side by side in one run: `make bench`; those of a GPU come from `make bench-gpu`, on a machine
+that has one."""
 NOTHING = "Not measured yet: `make bench` measures, `python tools/figures.py` writes the figures here."
 
 

@@ -34,7 +34,7 @@ _instead: ContextVar[Callable[[Line], None] | None] = ContextVar("instead", defa
 
 def cpp(
     target: str | Op | None,
-    text: str,
+    source: str,
     *,
     force: bool = False,
     cases: str | list[str] | None = None,
@@ -51,19 +51,19 @@ def cpp(
     ... ''')
 
     `target` is an op, its name, or `"name.backward"`; a name that no op bears makes one, its schema read from the
-    function. None: the text's own TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; its op comes back, or
+    function. None: the source's own TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; its op comes back, or
     all of them in a namespace. `force` installs a kernel that merely differs; `cases` names the cases to try ("none":
-    none at all). `file` also writes the text there (`wb.load` reads it). `entry` is the function to call, where it is
+    none at all). `file` also writes the source there (`wb.load` reads it). `entry` is the function to call, where it is
     not named like the op.
 
     Raises SchemaError, BuildError or TrialError; each says what is still installed, and nothing is lost.
     """
-    return run(target, _source(text, "cpp"), force=force, cases=cases, file=file, entry=entry)
+    return run(target, _source(source, "cpp"), force=force, cases=cases, file=file, entry=entry)
 
 
 def cuda(
     target: str | Op | None,
-    text: str,
+    source: str,
     *,
     force: bool = False,
     cases: str | list[str] | None = None,
@@ -87,12 +87,12 @@ def cuda(
     its slot, and the line says that it was not run. Raises what `wb.cpp` raises, and ToolchainError where the
     compiler is missing (`pip install kernel-workbench[cuda]`).
     """
-    return run(target, _source(text, "cuda"), force=force, cases=cases, file=file, entry=entry)
+    return run(target, _source(source, "cuda"), force=force, cases=cases, file=file, entry=entry)
 
 
 def triton(
     target: str | Op,
-    text: str,
+    source: str,
     *,
     force: bool = False,
     cases: str | list[str] | None = None,
@@ -123,8 +123,8 @@ def triton(
     """
     caller = sys._getframe(1)
     with offering({**caller.f_globals, **caller.f_locals}):
-        source = _source(text, "triton")
-        return run(target, source, force=force, cases=cases, file=file, entry=entry, interpret=interpret)
+        text = _source(source, "triton")
+        return run(target, text, force=force, cases=cases, file=file, entry=entry, interpret=interpret)
 
 
 def _source(text: str, language: str) -> Source:

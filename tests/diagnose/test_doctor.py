@@ -121,7 +121,7 @@ def test_a_gpu_that_a_torch_for_the_cpu_cannot_use(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     found = row("driver")
     assert found.status == "fail" and "there is a GPU (NVIDIA H200, 580.65), but this torch is built for the CPU alone" in found.detail
-    assert "--index-url" in found.cure
+    assert "pytorch.org/get-started" in found.cure
 
 
 def test_a_driver_that_is_too_old_for_torch(monkeypatch):

@@ -69,7 +69,7 @@ def driver() -> Found:
     if done.returncode:
         return "fail", f"nvidia-smi does not work: {told(done.stdout)}", "Load or reinstall the NVIDIA driver"
     if torch.version.cuda is None:
-        cure = f"Type `{PIP} torch --index-url https://download.pytorch.org/whl/cu130`"
+        cure = "Install a torch with CUDA (https://pytorch.org/get-started/locally)"
         return "fail", f"there is a GPU ({told(done.stdout)}), but this torch is built for the CPU alone", cure
     cure = "Update the driver, or install a torch built for an older CUDA"
     return "fail", f"torch cannot use the GPU ({told(done.stdout)}); it is built for CUDA {torch.version.cuda}", cure
