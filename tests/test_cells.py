@@ -271,6 +271,20 @@ def test_a_new_name_whose_cell_fails_leaves_nothing():
         wb.cpp("live::born.backward", SCALE_BACKWARD)
 
 
+def test_an_op_that_is_called_like_a_keyword_of_cpp(namespace):
+    double = wb.op(f"{namespace}::double")(_twice)
+    double.cases(lambda t: [t(4, 5)])
+    text = SCALE.replace("double k, ", "").replace("x[i] * k", "x[i] * 2")
+    with pytest.raises(wb.SchemaError, match=r"line 5: double is a keyword of C\+\+: call the function double_; the cell defines double"):
+        wb.cpp(double, text.replace("scale", "double"))
+    wb.cpp(double, text.replace("scale", "double_"))
+    assert double.runs().number == 1 and torch.equal(double(X), X * 2)
+
+
+def _twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
 def test_an_op_without_cases_learns_from_its_calls():
     scale = live.scale(cases=False)
     scale(X)

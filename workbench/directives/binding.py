@@ -11,7 +11,7 @@ from ..errors import SchemaError
 from ..schema import Schema
 from ..source import Function, Parameter, Source, TemplateParameter
 from .nodes import Declaration, Kind, Launch
-from .vocabulary import a_kind
+from .vocabulary import a_kind, function_name
 
 _INTEGER = re.compile(
     r"(?:std::)?u?int(?:8|16|32|64)_t|(?:std::)?(?:size_t|ptrdiff_t|ssize_t)|"
@@ -63,9 +63,13 @@ def called(
         if function and function not in {k.name for k in kernels}:
             raise SchemaError(_no_function(function, "__global__ function", kernels), line=line)
         return tuple(next(k for k in kernels if k.name == launch.function) for launch in launches)
-    wanted = function or ("backward" if entry == "backward" else schema.name)
+    wanted = function or ("backward" if entry == "backward" else function_name(schema.name))
     found = [f for f in functions if f.name == wanted]
     if not found:
+        if wanted == f"{schema.name}_":
+            there = ", ".join(dict.fromkeys(f.name for f in functions))
+            said = f"{schema.name} is a keyword of C++: call the function {wanted}; the cell defines {there}"
+            raise SchemaError(said, line=line)
         raise SchemaError(_no_function(wanted, "function", functions), line=line)
     if len(found) > 1:
         raise SchemaError(

@@ -99,6 +99,15 @@ _CPP = (
 CPP_WORDS = frozenset(_CPP.split())
 
 
+def function_name(op: str) -> str:
+    """What the C++ function of an op is called: as the op, with `_` behind a keyword.
+
+    >>> function_name("scale"), function_name("double")
+    ('scale', 'double_')
+    """
+    return f"{op}_" if op in CPP_WORDS else op
+
+
 def why_no_name(name: str) -> str:
     if name in WORDS:
         return "it is a word of the directive language"

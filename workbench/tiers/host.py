@@ -16,6 +16,7 @@ from .. import directives
 from ..build import body, cpp, ctypes_cpp, host, host_types, launcher, native, places, process, store
 from ..build.result import Build
 from ..directives import Allocate, Require, Tune
+from ..directives.vocabulary import function_name
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source, directives_of
@@ -276,7 +277,7 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
     Kernels are not meant: `scale` may launch one that is called `scale`, too.
     """
     found = [f for f in found if not f.is_global and not f.is_device]
-    name = wanted or ("backward" if slot == "backward" else schema.name)
+    name = wanted or ("backward" if slot == "backward" else function_name(schema.name))
     named = [f for f in found if f.name == name]
     if not named and slot == "forward" and not wanted:  # pasted code has names of its own
         named = [f for f in found if _on_tensors(f) and f.name != "backward"]

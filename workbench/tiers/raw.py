@@ -18,6 +18,7 @@ import torch
 from .. import directives
 from ..build import body, cpp, ctypes_cpp, jobs, launcher, native, places, process, store
 from ..build.result import Build
+from ..directives.vocabulary import function_name
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
@@ -45,7 +46,7 @@ class RawKernel(Kernel):
         self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = ""
     ) -> None:
         if not found:
-            wanted = function or ("backward" if slot == "backward" else schema.name)
+            wanted = function or ("backward" if slot == "backward" else function_name(schema.name))
             word = "__global__ void" if source.language == "cuda" else "void"
             said = f"the cell defines no function; write '{word} {wanted}(...)'"
             if "@triton.jit" in source.text:
