@@ -7,8 +7,43 @@ from dataclasses import dataclass
 from . import settings
 
 DEFAULT_ARCH = "sm_90"  # what is compiled for where no GPU and no WORKBENCH_ARCH says otherwise
-# Multiprocessors of the usual card of each architecture: A100, A6000, L40S, H100, B200, RTX PRO 6000, ...
-SM_COUNTS = {70: 80, 75: 40, 80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 160, 120: 188, 121: 48}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one multiprocessor of an architecture holds, and how many of them the usual card has (`count`).
+
+    From the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". `shared_kb` is for all
+    blocks: `shared_bytes` says what one can have.
+    """
+
+    warps: int
+    blocks: int
+    shared_kb: int
+    count: int
+
+
+# The usual cards: V100, T4, A100, A6000, Orin, L40S, H100, B200, B300, Thor, RTX PRO 6000, Spark.
+LIMITS = {
+    70: Limits(64, 32, 96, 80), 75: Limits(32, 16, 64, 40), 80: Limits(64, 32, 164, 108), 86: Limits(48, 16, 100, 84),
+    87: Limits(48, 16, 164, 16), 89: Limits(48, 24, 100, 142), 90: Limits(64, 32, 228, 132),
+    100: Limits(64, 32, 228, 148), 103: Limits(64, 32, 228, 160), 110: Limits(48, 24, 228, 20),
+    120: Limits(48, 24, 100, 188), 121: Limits(48, 24, 100, 48),
+}  # fmt: skip
+
+
+def reserved_bytes(arch: int) -> int:
+    """What the system takes of the shared memory of each block, from compute capability 8 on."""
+    return 1024 if arch >= 80 else 0
+
+
+def shared_bytes(arch: int) -> int:
+    """The most shared memory that one block can have; 0 for an architecture that is not known here.
+
+    >>> shared_bytes(90)
+    232448
+    """
+    return LIMITS[arch].shared_kb * 1024 - reserved_bytes(arch) if arch in LIMITS else 0
 
 
 @dataclass(frozen=True)
@@ -63,4 +98,4 @@ def sm_count(index: int | None = None) -> int:
         import torch
 
         return torch.cuda.get_device_properties(index).multi_processor_count
-    return SM_COUNTS.get(target().number, SM_COUNTS[90])
+    return LIMITS.get(target().number, LIMITS[90]).count

@@ -216,15 +216,25 @@ def _torch(root: str) -> Torch:
 
 
 @functools.cache
-def processor() -> str:
-    """What -march=native means here: the model and the instruction sets of this machine's processor."""
+def _cpu() -> dict[str, str]:
+    """What Linux says of the first core."""
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").split("\n\n")[0]
     except OSError:
-        return f"{platform.machine()} {platform.processor()}"
+        return {}
+    rows = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
+
+
+def processor() -> str:
+    """What -march=native means here: the model and the instruction sets of this machine's processor."""
     wanted = ("vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU part")
-    rows = [line.partition(":") for line in text.splitlines()]
-    return " | ".join(value.strip() for name, _, value in rows if name.strip() in wanted)
+    return " | ".join(v for k, v in _cpu().items() if k in wanted) or f"{platform.machine()} {platform.processor()}"
+
+
+def processor_name() -> str:
+    """For people: `AMD EPYC`, or the kind of processor where nobody says more."""
+    return _cpu().get("model name") or f"{platform.machine()} processor"
 
 
 @functools.cache

@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from workbench.inspect.occupancy import LIMITS, occupancy, registers_for
+from workbench.gpu import LIMITS
+from workbench.inspect.occupancy import occupancy, registers_for
 
 
 @pytest.mark.parametrize(

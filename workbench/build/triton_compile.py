@@ -23,7 +23,7 @@ import torch
 
 from .. import gpu
 from ..errors import BuildError, Diagnostic
-from ..gpu import Target
+from ..gpu import Target, shared_bytes
 from . import triton_hints, triton_parse, triton_slips
 from .resources import Resources
 from .triton_kernels import innermost, own_kernels
@@ -31,8 +31,6 @@ from .triton_launches import Form, Seen, address, described, forms, key
 from .triton_module import LOCK, label
 from .triton_tune import UNFIT
 
-SHARED_BYTES = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10,
-                103: 227 << 10, 120: 99 << 10}  # fmt: skip  # most dynamic shared memory a block, by architecture
 MOST_AT_ONCE = 16  # compilations: a seventh of each holds Python's lock
 
 
@@ -198,7 +196,7 @@ def _compile(module: Any, form: Form, target: Target, hits: Mapping[int, bool], 
             raise NoRoom(found.message, diagnostics=found.diagnostics, log=found.log, line=found.line,
                           file=found.file) from error  # fmt: skip
         raise found from error
-    most, shared = SHARED_BYTES.get(target.number, 0), int(made.metadata.shared)
+    most, shared = shared_bytes(target.number), int(made.metadata.shared)
     if most and shared > most:
         takes = f"{kernel.__name__} takes {shared / 1024:.4g} KB of shared memory"
         text = f"{takes}, a block of {target.arch} has {most >> 10} KB: smaller blocks, or fewer num_stages"

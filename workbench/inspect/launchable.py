@@ -12,7 +12,6 @@ from ..directives import Declaration, geometry
 from ..directives.evaluate import values
 from ..directives.nodes import Expression
 from ..errors import WorkbenchError
-from .occupancy import LIMITS
 
 FIRST_WITH_CLUSTERS = 90
 UNKNOWN = (WorkbenchError, TypeError, AttributeError, RuntimeError, ArithmeticError, KeyError)
@@ -54,8 +53,7 @@ def _beyond(word: str, sizes: tuple[int, ...], grid: tuple[int, ...], arch: int)
         if arch < FIRST_WITH_CLUSTERS:
             return f"sm_{arch} has no clusters, which need sm_{FIRST_WITH_CLUSTERS} or later"
         return geometry.uneven(sizes, grid) if grid else ""
-    limits = LIMITS.get(arch)
-    most = 1024 * (limits.shared_kb - (arch >= 80)) if limits else sizes[0]
+    most = gpu.shared_bytes(arch) or sizes[0]
     if word != "shared" or sizes[0] <= most:
         return ""
     return f"{sizes[0]} bytes of shared memory are more than the {most} that a block of sm_{arch} may have"

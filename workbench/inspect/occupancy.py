@@ -1,36 +1,19 @@
 """How many warps of a kernel fit on one multiprocessor at a time, from what it takes: NVIDIA's rules, in plain numbers.
 
-The limits are those of the CUDA C++ Programming Guide, "Compute Capabilities", table "Technical Specifications per
-Compute Capability"; how allocations are rounded is as in `cuda_occupancy.h`, which comes with every CUDA toolkit.
-An estimate: it says what may be resident, not what is busy.
+What a multiprocessor holds is in `gpu`; how allocations are rounded is as in `cuda_occupancy.h`, which comes with every
+CUDA toolkit. An estimate: it says what may be resident, not what is busy.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..gpu import LIMITS, Limits, reserved_bytes
+
 WARP = 32
 REGISTERS, REGISTERS_A_THREAD, PARTITIONS = 65536, 255, 4  # of a multiprocessor, the same on all that are supported
 REGISTER_UNIT = 256  # registers are given to a warp in units of this many
 THREADS_A_BLOCK = 1024
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one multiprocessor of an architecture holds. `shared_kb` is for all blocks, one block can have 1 KB less
-    than that from compute capability 8 on, where each block also costs 1 KB of its own.
-    """
-
-    warps: int
-    blocks: int
-    shared_kb: int
-
-
-LIMITS = {
-    70: Limits(64, 32, 96), 75: Limits(32, 16, 64), 80: Limits(64, 32, 164), 86: Limits(48, 16, 100),
-    87: Limits(48, 16, 164), 89: Limits(48, 24, 100), 90: Limits(64, 32, 228), 100: Limits(64, 32, 228),
-    103: Limits(64, 32, 228), 110: Limits(48, 24, 228), 120: Limits(48, 24, 100), 121: Limits(48, 24, 100),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,7 +60,7 @@ def _by_registers(warps: int, registers: int) -> int:
 
 
 def _by_shared(arch: int, limits: Limits, shared: int) -> int:
-    own, unit = (1024, 128) if arch >= 80 else (0, 256)  # what the system takes of each block
+    own, unit = reserved_bytes(arch), 128 if arch >= 80 else 256
     whole = limits.shared_kb * 1024
     if shared > whole - own:
         return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from .. import settings
+from .. import settings, toolchain
 from ..errors import ToolchainError
 from ..reports.measurement import COPY, MATRIX, Ceiling
 from .clock import Call, CpuClock, GpuClock
@@ -77,7 +77,7 @@ def _best(call: Call, device: str) -> float:
 def machine_key(device: str) -> str:
     """All that the ceilings follow from, as a word."""
     if device == "cpu":
-        return f"cpu {_processor()} {torch.get_num_threads()} threads torch {torch.__version__}"
+        return f"cpu {toolchain.processor_name()} {torch.get_num_threads()} threads torch {torch.__version__}"
     return f"cuda {torch.cuda.get_device_name()} torch {torch.__version__} {torch.get_float32_matmul_precision()}"
 
 
@@ -117,19 +117,9 @@ def _write(content: dict) -> None:
         return
 
 
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    try:
-        lines = info.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return "unknown processor"
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else "unknown processor"
-
-
 def machine(device: str) -> str:
     """What a report says it ran on: `2 threads of Intel Xeon ...`, `NVIDIA H200`."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     count = torch.get_num_threads()
-    return f"{count} thread{'s' * (count > 1)} of {_processor()}"
+    return f"{count} thread{'s' * (count > 1)} of {toolchain.processor_name()}"

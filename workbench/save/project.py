@@ -7,11 +7,11 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from .. import toolchain
 from . import cases, judges, python, registration, support, templates
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Unit
@@ -41,17 +41,7 @@ class Facts:
 def _machine() -> str:
     if torch.cuda.is_available():
         return f"one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
-    return f"{torch.get_num_threads()} threads of {_processor()}"
-
-
-def _processor() -> str:
-    """`AMD EPYC`, or the kind of processor where nobody says more."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    named = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
-    return next(named, f"{platform.machine()} processors")
+    return f"{torch.get_num_threads()} threads of {toolchain.processor_name()}"
 
 
 def files(package: Package, facts: Facts, *, licence: str = "Apache-2.0", figures: Sequence[str] = ()) -> Package:

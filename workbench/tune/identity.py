@@ -6,7 +6,6 @@ Adding a value to a `tune` line, or a `triton.Config` to a list, leaves all of t
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -52,19 +51,10 @@ def machine(device: str) -> str:
     """
     if device == "cuda":
         return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU here"
-    return f"{_processor()}, {torch.get_num_threads()} threads"
+    return f"{toolchain.processor_name()}, {torch.get_num_threads()} threads"
 
 
 @cache
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            named = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
-    except OSError:
-        named = ""
-    return named or f"{os.uname().machine} processor"
-
-
 @cache
 def _triton() -> str:
     import triton

@@ -15,7 +15,6 @@ import torch
 from .. import gpu
 from ..build import jobs, native, process
 from ..build.resources import Resources
-from ..build.triton_compile import SHARED_BYTES
 from ..directives import geometry
 from ..directives.evaluate import values as evaluated
 from ..directives.nodes import Require
@@ -76,7 +75,7 @@ class RawSpace:
     @property
     def _room(self) -> int:
         number = "".join(c for c in self.kernel.compiled_for if c.isdigit())
-        return SHARED_BYTES.get(int(number), 0) if number else 0
+        return gpu.shared_bytes(int(number)) if number else 0
 
     def _does_not_fit(self, one: Candidate) -> str:
         known, threads, shared = self._values(one.config), {}, {}
