@@ -77,10 +77,10 @@ def test_the_job_is_a_forward_and_a_backward_on_what_it_gives(norm, namespace):
 
 
 def test_the_job_runs_as_it_is_sent(norm, namespace):
-    from workbench.judge import examine
+    from workbench.judge import partners
 
     wb.cpp(f"{namespace}::norm.backward", NORM_BACKWARD)
-    answer = examine.worker_of(norm.runs("forward", "cpu").kernel).run(replay.job(norm, case(norm), "cpu"), 30)
+    answer = partners.worker_of(norm.runs("forward", "cpu").kernel).run(replay.job(norm, case(norm), "cpu"), 30)
     assert [r.status for r in answer.results] == ["ok", "ok"]
 
 

@@ -12,6 +12,7 @@ from .case import Case
 from .errors import SchemaError, WorkbenchError
 from .judge import examine, verdict
 from .judge.evidence import evidences
+from .judge.partners import dtypes_for
 from .tiers import Kernel
 from .version import Version
 
@@ -27,7 +28,7 @@ def arrived(op, version: Version, dtypes: dict) -> str | None:
         cases = [] if untried else [_in_dtypes(op, c, dtypes) for c in _one_dtype(op.case_list())]
         if kernel.shaped:
             for e in evidences(op, kernel, cases):
-                examine.dtypes_for(op, kernel, e)
+                dtypes_for(op, kernel, e)
         (no_form,) = kernel.build([dtypes])
         if no_form is not None:
             raise no_form

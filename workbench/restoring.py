@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from . import slots
 from .errors import SchemaError, TrialError
-from .judge import examine, verdict
+from .judge import examine, one_call, verdict
 from .tiers import Kernel
 from .version import Version
 
@@ -61,4 +61,4 @@ def call_version(op, version: Version, args: tuple, kwargs: dict) -> object:
     _same_schema(op, version)
     if installed is not None and installed.number == version.number and version.slot == "forward":
         return op(*args, **kwargs)
-    return examine.call_in_worker(op, version, args, kwargs)
+    return one_call.call_in_worker(op, version, args, kwargs)

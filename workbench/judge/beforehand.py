@@ -10,10 +10,10 @@ import torch
 from ..inputs import moved
 from ..measure.rough import Kept
 from ..tiers import Kernel
-from ..trial import Job, Parcel, Step
+from ..trial import Parcel
 from ..trial.protocol import FAULTS, Pickled
 from ..version import Version
-from . import examine
+from . import one_call
 from .evidence import given, tensors_of
 
 
@@ -31,13 +31,7 @@ def fault(op, version: Version, kept: Kept) -> str:
     if kept.parcel is None:
         kept.parcel = Parcel.of(tensors_of(moved(kept.values, "cpu")))
     args, keywords = op.definition.split([given(kept, a.name) for a in op.schema.arguments])
-    step = Step(
-        kernel.step_op, tuple(args), keywords, case=kept.case.label, outputs=(*op.schema.outputs, *op.schema.saves),
-        layout=examine.layout_of(op, kept.values), allocates=tuple(a.name for a in kernel.declaration.allocations),
-        discards=True,
-    )  # fmt: skip
-    job = Job((step,), (kernel.launch(),), examine.schemas_of(op.schema, (kernel,)))
-    result = examine.placed((kernel,), examine.worker_of(kernel).run(job, examine.LIMIT_S).results[0])
+    _, result = one_call.run(op, kernel, args, keywords, kept.values, case=kept.case.label, discards=True)
     return f"{result.detail}. A call like it can end this process" if result.status in FAULTS else ""
 
 

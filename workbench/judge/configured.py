@@ -21,8 +21,9 @@ from ..trial import Job, Made
 from ..tune.raw import RawSpace
 from ..tune.space import Candidate, Space
 from ..version import Version
-from . import examine
+from . import examine, outcomes
 from .evidence import Evidence, evidence
+from .partners import schemas_of, worker_of
 from .steps import steps_of
 from .tryout_pool import Patience, until_all_ran
 
@@ -92,7 +93,7 @@ class Tried:
         loaded: Any = space.tried_as(some[0])[0]
         forward = op.runs("forward", self.version.device).kernel if self.kernel.uses_saved else None
         kernels = [k for k in (forward, loaded) if k is not None]
-        libraries, schemas = tuple(k.launch() for k in kernels), examine.schemas_of(op.schema, kernels)
+        libraries, schemas = tuple(k.launch() for k in kernels), schemas_of(op.schema, kernels)
 
         def job(turns: Sequence[Any]) -> tuple[Job, list[int]]:
             steps: list[Any] = []
@@ -104,7 +105,7 @@ class Tried:
             return Job(tuple(steps), libraries, schemas), own
 
         turns = [space.tried_as(one)[1] for one in some]
-        ran = until_all_ran(examine.worker_of(loaded), job, turns, 1, Patience(len(turns)))
+        ran = until_all_ran(worker_of(loaded), job, turns, 1, Patience(len(turns)))
         return [self._verdict(r[0]) if r else ("crash", "not tried: too many before it crashed") for r in ran]
 
     def _verdict(self, result: Any) -> tuple[str, str]:
@@ -113,9 +114,9 @@ class Tried:
         if any(_same(result, former) for former in self.agreed):
             return "agree", ""
         slot, limit_s = self.version.slot, examine.LIMIT_S
-        outcome = examine._outcome(self.op, slot, self._beside, result, limit_s)
+        outcome = outcomes.outcome(self.op, slot, self._beside, result, limit_s)
         if outcome.status not in ("agree", "skip") and self._beside is not self.evidence:
-            outcome = examine._outcome(self.op, slot, self.evidence, result, limit_s)  # its words come from the CPU
+            outcome = outcomes.outcome(self.op, slot, self.evidence, result, limit_s)  # its words come from the CPU
         if outcome.status == "skip":
             return "agree", outcome.detail
         if outcome.status == "agree":

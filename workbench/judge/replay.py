@@ -19,7 +19,7 @@ from ..register import pullback
 from ..reports.profiling import Counters, ProfileRow
 from ..tiers import Kernel
 from ..trial import Job, Meta, Step
-from . import examine
+from .partners import layout_of, schemas_of
 
 LIMIT_S = 240.0
 Counted = tuple[tuple[Counters, ...], tuple[str, ...]]
@@ -79,13 +79,13 @@ def job(op, case: Case, device: str = "cuda") -> Job:
         steps.append(
             Step(
                 forward.step_op, tuple(args), keywords, case=case.label, outputs=(*schema.outputs, *schema.saves),
-                layout=examine.layout_of(op, values), allocates=tuple(a.name for a in forward.declaration.allocations),
+                layout=layout_of(op, values), allocates=tuple(a.name for a in forward.declaration.allocations),
             )
         )  # fmt: skip
     if isinstance(backward, Kernel) and (isinstance(forward, Kernel) or not backward.uses_saved):
         kernels.append(backward)
         steps.append(_backward(op, case, backward, values, device))
-    return Job(tuple(steps), tuple(k.launch() for k in kernels), examine.schemas_of(schema, kernels))
+    return Job(tuple(steps), tuple(k.launch() for k in kernels), schemas_of(schema, kernels))
 
 
 def _backward(op, case: Case, kernel: Kernel, values: dict[str, object], device: str) -> Step:

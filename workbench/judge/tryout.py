@@ -25,8 +25,9 @@ from ..tiers import Kernel
 from ..trial import Job, Parcel
 from ..trial.protocol import Result
 from ..version import Version
-from . import examine
+from . import outcomes
 from .evidence import Evidence, evidence
+from .partners import dtypes_for, partners, schemas_of, worker_of
 from .steps import steps_of
 from .tryout_pool import LIMIT_S, Patience, Pool, Runs, until_all_ran
 from .tryout_python import PythonTries, said
@@ -73,7 +74,7 @@ class KernelTries:
     @cached_property
     def pool(self) -> Pool:
         more = 0 if self.kernel.trial_device == "cuda" else max(0, min((os.cpu_count() or 1) // 2 - 1, 3))
-        return self._given_pool or Pool(lambda: examine.worker_of(self.kernel), more)
+        return self._given_pool or Pool(lambda: worker_of(self.kernel), more)
 
     def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> _Running:
         if self.patience.left < 0:
@@ -82,10 +83,10 @@ class KernelTries:
         self._build([a for a in asked if a.evidence is not None and not a.no_form])
         asked = [self._with_form(a) for a in asked]
         ready = [a.evidence for a in asked if a.evidence is not None and not a.no_form]
-        forward, backward = examine._pair(self.op, self.kernel)
+        forward, backward = partners(self.op, self.kernel)
         kernels = tuple(k for k in (forward, backward) if k is not None)
         libraries = tuple(k.launch() for k in kernels) if ready else ()
-        schemas = examine.schemas_of(self.op.schema, kernels)
+        schemas = schemas_of(self.op.schema, kernels)
 
         def run(worker: Runs) -> list[list[Result]]:
             return until_all_ran(
@@ -133,7 +134,7 @@ class KernelTries:
         """Every form that these ask for; what does not build is told of one by one, afterwards."""
         for a in asked:
             assert a.evidence is not None
-            wanted = examine.dtypes_for(self.op, self.kernel, a.evidence)
+            wanted = dtypes_for(self.op, self.kernel, a.evidence)
             key = tuple(wanted.items())
             if key in self._forms:
                 continue
@@ -149,11 +150,11 @@ class KernelTries:
                 self._forms[key] = error.message
 
     def _build_other(self, a: Asked) -> None:
-        forward, backward = examine._pair(self.op, self.kernel)
+        forward, backward = partners(self.op, self.kernel)
         other = forward if self.slot == "backward" else backward
         if other is not None and a.evidence is not None and not a.refused:
             e = evidence(self.op, a.case, other.slot, other)
-            other.build([examine.dtypes_for(self.op, other, e)])
+            other.build([dtypes_for(self.op, other, e)])
 
     @cached_property
     def _forms(self) -> dict[tuple, str]:
@@ -173,7 +174,7 @@ class KernelTries:
         if a.evidence is None:
             return a
         return replace(
-            a, no_form=self._forms.get(tuple(examine.dtypes_for(self.op, self.kernel, a.evidence).items()), "")
+            a, no_form=self._forms.get(tuple(dtypes_for(self.op, self.kernel, a.evidence).items()), "")
         )
 
     def _forget(self, cases: Sequence[Case]) -> None:
@@ -219,9 +220,9 @@ class _Running:
         return replace(worst, differing=len(others), seconds=min(r.seconds for r in results))
 
     def _judged(self, e: Evidence, r: Result) -> Finding:
-        outcome = examine._outcome(self.op, self.slot, e, r, LIMIT_S)
+        outcome = outcomes.outcome(self.op, self.slot, e, r, LIMIT_S)
         if outcome.mismatch is not None and doubt.doubtful(outcome.share) and self.op.reference is not None:
-            outcome = examine._outcome(self.op, self.slot, self._again(e), r, LIMIT_S)
+            outcome = outcomes.outcome(self.op, self.slot, self._again(e), r, LIMIT_S)
         status, detail = outcome.status, outcome.detail
         if status == "error":
             status = "refused" if detail.endswith(")") and " is not met" in detail else "raises"
