@@ -13,7 +13,7 @@ from ..case import Case
 from ..errors import WorkbenchError
 from ..inputs import tensors_in
 from ..reports.report import Check, Row
-from . import agree
+from . import agree, raises
 from .cures import cure, cure_of_values
 from .gradcheck import gradcheck
 from .gradients import pull
@@ -38,20 +38,36 @@ def check(op: Checkable, level: str = "quick", *, device: str | None = None) -> 
     start = time.perf_counter()
     device = device or device_of(op)
     with nothing_learnt(op):
-        cases = op.case_list()
+        broken, cases = _sound(op, op.case_list(), device)
         if cases:
             sample = Sample(op, min(cases, key=size), device, level)
-            rows = [guarded("agreement", c.label, partial(_agreement, op, c, device)) for c in cases]
+            rows = [*broken, *(guarded("agreement", c.label, partial(_agreement, op, c, device)) for c in cases)]
             rows += _other_device(op, cases, device)
             rows += [opcheck(sample, *test) for test in OPCHECKS[:-1]]
             rows += _gradients(sample, cases)
             rows += [opcheck(sample, *OPCHECKS[-1])]
             rows += [guarded("compiled = eager", sample.label, lambda: compiled(sample))]
+        elif broken:
+            rows = [*broken, Row("agreement", "", "skip", "nothing was judged: the reference raises on every case")]
         else:
             detail = "nothing was judged: the op has no cases and was never called; give it some with @op.cases"
             rows = [Row("agreement", "", "skip", detail)]
         rows += _not_run(op)
     return Check(op.qualname, tuple(rows), level, time.perf_counter() - start)
+
+
+def _sound(op: Checkable, cases: tuple[Case, ...], device: str) -> tuple[list[Row], tuple[Case, ...]]:
+    """A row for each case on which the reference itself raises, and the other cases."""
+    if op.reference is None or (op.random and op.compare_function is None):
+        return [], cases
+    rows = {}
+    for case in cases:
+        try:
+            answer(op.reference, op.schema, case, op.compare_function, device=device)
+        except Exception as error:
+            detail = f"the reference itself raises {raises.told(op.reference, error)}"
+            rows[case] = Row("reference", case.label, "fail", detail, raises.CURE)
+    return list(rows.values()), tuple(c for c in cases if c not in rows)
 
 
 def _other_device(op: Checkable, cases: tuple[Case, ...], device: str) -> list[Row]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..case import Case
-from ..check import agree
+from ..check import agree, raises
 from ..check.expect import Expected, call, expected, leaves
 from ..check.gradients import expected_gradients
+from ..errors import SchemaError, WorkbenchError
 from ..inputs import fresh, moved
 from ..measure.rough import Kept
 from ..register import pullback
@@ -46,10 +47,21 @@ def evidences(op, kernel: Kernel, cases: Sequence[Case]) -> list[Evidence]:
     A backward with several incoming gradients gets the first case once more without each of them: callers seldom
     use all outputs, and the gradient of one that they do not use is null.
     """
-    found = [evidence(op, c, kernel.slot, kernel) for c in cases]
+    found = [answered(op, c, kernel.slot, kernel) for c in cases]
     if kernel.slot == "backward" and found and len(found[0].wanted.cotangents) > 1:
         found += [evidence(op, cases[0], "backward", kernel, without=n) for n in found[0].wanted.cotangents]
     return found
+
+
+def answered(op, case: Case, slot: str, kernel: object = None) -> Evidence:
+    """What a case of the op's own should give. SchemaError where the reference raises on it."""
+    try:
+        return evidence(op, case, slot, kernel)
+    except WorkbenchError:
+        raise
+    except Exception as error:  # of the user's own code: any
+        said = f"the reference of {op.name} raises on its case {case.label}: {raises.told(op.reference, error)}"
+        raise SchemaError(f"{said}. {raises.CURE}") from error
 
 
 def evidence(

@@ -21,7 +21,7 @@ from ..reports.report import Outcome, Trial
 from ..tiers import Kernel
 from ..trial import Job, Step
 from . import configurations, foreseen, pulled, tried_here, verdicts
-from .evidence import Evidence, evidence, evidences, learn_layout
+from .evidence import Evidence, answered, evidence, evidences, learn_layout
 from .outcomes import outcome, placed
 from .partners import dtypes_for, partners, schemas_of, worker_of
 from .steps import steps_of, with_backward
@@ -137,7 +137,7 @@ def _notes(found: Sequence[Evidence]) -> tuple[str, ...]:
 
 def judge_here(op, function: Callable, case: Case, device: str = "cpu") -> Outcome:
     """A kernel in Python on one case, in this process."""
-    wanted = evidence(op, case, "forward").wanted
+    wanted = answered(op, case, "forward").wanted
     values = moved(wanted.inputs(), device)
     args, kwargs = op.definition.split(list(values.values()))
     with torch.no_grad():
