@@ -271,6 +271,23 @@ def test_a_new_name_whose_cell_fails_leaves_nothing():
         wb.cpp("live::born.backward", SCALE_BACKWARD)
 
 
+def test_a_reference_that_raises_is_told_and_not_the_kernel_blamed(namespace):
+    def gather(x: Tensor, index: Tensor) -> Tensor:
+        return x.index_select(0, index)
+
+    op = wb.op(f"{namespace}::gather")(gather)
+    op.cases(lambda t: [(t(4, 5), t(2))])
+    text = "//! n = index.numel()\n//! out = empty(n, x.shape[1])\nvoid gather(const float* x, const float* index, float* out, int64_t n) {}"
+    with pytest.raises(wb.SchemaError) as raised:
+        wb.cpp(op, text)
+    said = str(raised.value)
+    assert said.startswith("the reference of gather raises on its case 4x5 float32: ")
+    assert "at `return x.index_select(0, index)`. Mend the reference, or the case (@op.cases)." in said
+    assert said.endswith("gather forward still runs the reference")
+    with pytest.raises(wb.SchemaError, match="the reference of gather raises on its case"):
+        op.kernel("cpu")(lambda x, index: x)
+
+
 def test_an_op_that_is_called_like_a_keyword_of_cpp(namespace):
     double = wb.op(f"{namespace}::double")(_twice)
     double.cases(lambda t: [t(4, 5)])

@@ -238,6 +238,7 @@ def test_an_interrupt_leaves_all_as_before(notebook, phase):
     took = time.monotonic() - began
     [found] = [o for o in outputs if o.output_type == "error"]
     assert found.ename == "KeyboardInterrupt" and took < 30
+    assert found.traceback == [f"KeyboardInterrupt: stopped; scale forward still runs v{notebook.version}"]
     pid = int(mark.read_text())
     deadline = time.monotonic() + 10
     while os.path.exists(f"/proc/{pid}"):

@@ -89,3 +89,10 @@ class ToolchainError(WorkbenchError):
 
 class SaveError(WorkbenchError):
     """An op that cannot be written as a package."""
+
+
+def stopped(said: str) -> KeyboardInterrupt:
+    """An interrupt that says in one line what it left, where a notebook would show the frames of this package."""
+    made = KeyboardInterrupt(said)
+    made._render_traceback_ = lambda: [f"KeyboardInterrupt: {said}"]  # type: ignore[attr-defined]
+    return made

@@ -13,7 +13,7 @@ from dataclasses import replace
 from . import edit_times, slots, source, tiers, waiting
 from .build import includes
 from .case import Case
-from .errors import SchemaError, WorkbenchError
+from .errors import SchemaError, WorkbenchError, stopped
 from .judge import examine, verdict
 from .judge.evidence import learn_layout
 from .reference import flat
@@ -122,10 +122,13 @@ def judge_again(op) -> list[str]:
 
 @contextmanager
 def keeping(op, slot: str, device: str) -> Iterator[None]:
-    """Adds to any error what is still installed: the last words of every refusal."""
+    """Adds to any error, and to an interrupt, what is still installed: the last words of every refusal."""
     try:
         yield
     except WorkbenchError as error:
         if not error.still and op is not None:
             error.still = f"{op.name} {slot} still runs {op.still(slot, device)}"
         raise
+    except KeyboardInterrupt as interrupt:
+        said = f"; {op.name} {slot} still runs {op.still(slot, device)}" if op is not None else ""
+        raise stopped(f"stopped{said}") from interrupt

@@ -86,6 +86,27 @@ def test_wrong_values(standin):
     assert failed[0][2] == "No rounding is that far off: look at indices, at bounds of loops, at what a sum begins with."
 
 
+def test_a_reference_that_raises_on_a_case_of_its_own(standin):
+    def broken(x: Tensor, w: Tensor, k: float = 2.0) -> Tensor:
+        if x.shape[1] == 123:
+            return x.tpok(k)
+        return x * k * w
+
+    report = check(standin(reference, broken, cases))
+    row = only(report, "reference")
+    assert (row.case, row.status) == ("odd float32", "fail")
+    assert row.detail.startswith("the reference itself raises AttributeError") and "at `return x.tpok(k)`" in row.detail
+    assert row.cure == "Mend the reference, or the case (@op.cases)."
+    assert [r.case for r in rows(report, "agreement")] == ["4x5 float32"]
+    assert {r.status for r in report.rows if r.check != "reference"} <= {"pass", "skip"}
+
+    def never(x: Tensor, w: Tensor, k: float = 2.0) -> Tensor:
+        raise ValueError
+
+    report = check(standin(reference, never, cases))
+    assert [(r.check, r.status) for r in report.rows] == [("reference", "fail"), ("reference", "fail"), ("agreement", "skip")]
+
+
 def test_wrong_dtype_of_half_inputs_only(standin):
     def kernel(x: Tensor, w: Tensor, k: float = 2.0) -> Tensor:
         return x.float() * k * w.float()

@@ -13,7 +13,7 @@ def told(reference: Callable | None, error: BaseException) -> str:
     """What it raised, and the line of the reference where.
 
     >>> told(seg.reference, error)
-    'RuntimeError: index_add_(): Expected dtype int32/int64 for index but got: Float; at `return out.index_add(0, index, x)`'
+    'RuntimeError: index_add_(): Expected dtype int32/int64 for index but got: Float; at `out.index_add(0, i, x)`'
     """
     said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'without a word'}"
     file = getattr(getattr(reference, "__code__", None), "co_filename", "")
