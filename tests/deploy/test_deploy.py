@@ -226,6 +226,38 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_former_one(twist, quick,
     assert list(tmp_path.iterdir()) == [root]
 
 
+def test_one_that_fails_goes_beside_one_that_works(twist, quick, tmp_path, monkeypatch):
+    root, x = tmp_path / "model", torch.ones(2, 3)
+    wb.deploy(twist, x, root)
+    before = {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    monkeypatch.setattr(ran, "in_python", lambda folder, on, *_: Ran("Python", on, problem="it differs"))
+    for _ in range(2):
+        report = wb.deploy(lambda x: twist(x) + 1, x, root)
+        assert not report.ok and report.path == str(tmp_path / "model.failed") and (tmp_path / "model.failed" / "run.py").exists()
+        assert f"{root} stays as it was: what fails is in a folder beside it" in report.notes
+    assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
+    assert wb.deploy(twist, x, tmp_path / "first").path == str(tmp_path / "first")  # there was none to lose
+
+
+def test_dtypes_that_no_case_had_are_built_before_the_library_is(scale, quick, tmp_path):
+    wb.deploy(scale, torch.ones(2, 3).half(), tmp_path / "model")
+    assert "float16" in "".join(p.read_text() for p in (tmp_path / "model" / "ops" / "csrc").rglob("*_kernels.cpp"))
+
+
+def test_nested_outputs_in_python(tmp_path):
+    """What run.py makes of a model's results: a flat list of tensors, as the C++ program has it."""
+    from workbench.save import templates
+
+    text = templates.render("deploy/run.py.j2", name="m", libraries=[], ops=[], torch=torch.__version__, device="cpu", package="m_ops")
+    scope = {"__name__": "run", "__file__": str(tmp_path / "run.py")}
+    exec(compile(text, "run.py", "exec"), scope)
+    scope["load"] = lambda: lambda x: ({"lo": x - 1, "hi": x + 1}, [x, (2 * x,)], 3)
+    torch.save([torch.ones(2)], tmp_path / "in.pt")
+    scope["sys"] = type("S", (), {"argv": ["run.py", str(tmp_path / "in.pt"), str(tmp_path / "out.pt")]})
+    scope["main"]()
+    assert [t.tolist() for t in torch.load(tmp_path / "out.pt")] == [[0, 0], [2, 2], [1, 1], [2, 2]]
+
+
 def test_a_file_of_the_users_own_in_the_way_of_a_new_one(twist, quick, tmp_path, monkeypatch):
     root, x = tmp_path / "model", torch.ones(2, 3)
     wb.deploy(twist, x, root)

@@ -109,6 +109,7 @@ class _Work:
         onnx: bool,
     ) -> Deployed:  # fmt: skip
         with self.step("export", "exporting"):
+            _outputs(model, inputs)  # dtypes that no case had arrive here, are built and tried
             found = graph.exported(model, inputs, ops, batch=batch, shapes=shapes)
             torch.export.save(
                 found.program, self.folder / "exported.pt2", extra_files={"ops.json": json.dumps(dict(found.ops))}
@@ -138,8 +139,12 @@ class _Work:
         notes = [f"{path} keeps what was changed by hand" for path in self.kept]
         if model.training and _changes(model):
             notes.append("the module is in training mode, and deployed as such")
-        where, library = str(self.before.root), ", ".join(libraries)
-        return Deployed(where, self.name, found.device, found.ops, tuple(runs), self.seconds, library, tuple(notes))
+        where, took, library = self.before.root, self.seconds, ", ".join(libraries)
+        if not all(r.ok for r in runs) and where.exists() and any(where.iterdir()):
+            notes.append(f"{where} stays as it was: what fails is in a folder beside it")
+            where = where.with_name(f"{where.name}.failed")
+        folder.place(self.folder, where)
+        return Deployed(str(where), self.name, found.device, found.ops, tuple(runs), took, library, tuple(notes))
 
     def settle(self, paths: Iterable[str]) -> None:
         """These texts are written: what a user changed of the former ones is kept, or refused with the difference."""

@@ -87,17 +87,16 @@ def paths(root: Path) -> list[str]:
 
 @contextmanager
 def staged(root: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder beside its place, which it takes at the end, and one for what nobody keeps."""
+    """A folder beside its place, for `place`, and one for what nobody keeps; what was not placed is gone at the end."""
     with tempfile.TemporaryDirectory(prefix="deploy-") as temporary:
         aside = write.aside(root)
         try:
             yield aside, Path(temporary)
-            _exchange(root, aside)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def _exchange(root: Path, aside: Path) -> None:
+def place(aside: Path, root: Path) -> None:
     """The new folder in the place of the former one; that one back where it cannot be."""
     former = aside.with_name(f"{aside.name}-former")
     if root.exists():
