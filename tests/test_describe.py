@@ -15,6 +15,7 @@ from tests.live import NORM, NORM_PARTIAL, SCALE, SCALE_BACKWARD
 from workbench import describe, gpu
 from workbench.reports.measurement import Bench, BenchRow
 from workbench.reports.report import Check, Row
+from workbench.show import html
 
 CUDA = """\
 //! n = x.numel()
@@ -64,6 +65,29 @@ def test_a_cell_has_a_row_a_time_a_place_in_history_and_its_code():
     assert (history.version, history.slot, history.status, history.agrees, history.title) == (1, "forward cpu", "installed", "2 of 2", "Times k")
     assert card.code[0] == ("forward cpu v1", "cpp", SCALE) and card.opened == "Code"
 
+
+
+def test_cases_that_the_kernel_has_no_form_for_are_counted(namespace):
+    op = wb.op(f"{namespace}::twice")(_times)
+    op.cases(dtypes=(torch.float32, torch.bfloat16))(lambda t: [t(4, 8), t(5, 3)])
+    wb.cpp(op, SCALE.replace("void scale", "void twice").replace("template <typename T>\n", "").replace("double k, ", "").replace("T*", "float*").replace("T(x[i] * k)", "x[i] * 2"))
+    card = describe.card(op)
+    assert card.slots[0].agrees == card.history[0].agrees == "2 of 2, 2 skipped" and card.slots[0].ok
+    assert '2 of 2, <span class="warn">2 skipped</span>' in html.of(card)
+    assert any(n.endswith("; a call like this case raises") for n in op.last_line.notes)
+
+
+def _times(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_what_prints_is_not_timed(namespace, capfd):
+    op = wb.op(f"{namespace}::twice")(_times)
+    op.cases(lambda t: [t(3)])
+    text = SCALE.replace("void scale", "void twice").replace("template <typename T>\n", "").replace("double k, ", "").replace("T*", "float*")
+    wb.cpp(op, "#include <cstdio>\n" + text.replace("out[i] = T(x[i] * k)", 'printf("i=%d\\n", (int)i), out[i] = x[i] * 2'))
+    assert op.last_line.rough_us == 0 and "not timed: it prints" in op.last_line.notes
+    assert "".join(capfd.readouterr()).count("i=1") <= 1  # the trial's own
 
 def test_history_tells_what_was_refused_and_what_was_before():
     scale = live.scale()

@@ -194,9 +194,12 @@ def _resources(op, version: Version) -> str:
 
 
 def agreement(trial: Trial | None) -> str:
-    """`18 of 18`, or nothing where nothing was compared."""
+    """`18 of 18`, `2 of 2, 2 skipped` where the kernel has no form for some; nothing where nothing was compared."""
     judged = [o for o in trial.outcomes if o.status != "skip"] if trial is not None else []
-    return f"{sum(o.status == 'agree' for o in judged)} of {len(judged)}" if judged else ""
+    if trial is None or not judged:
+        return ""
+    left = len(trial.outcomes) - len(judged)
+    return f"{sum(o.status == 'agree' for o in judged)} of {len(judged)}{f', {left} skipped' if left else ''}"
 
 
 def _ledger(op) -> tuple[HistoryRow, ...]:

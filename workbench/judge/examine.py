@@ -27,6 +27,7 @@ from .partners import dtypes_for, partners, schemas_of, worker_of
 from .steps import steps_of, with_backward
 
 LIMIT_S = 10.0
+RAISES = "a call like this case raises"
 
 
 def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None = None) -> Trial:
@@ -120,7 +121,8 @@ def build(op, kernel: Kernel, cases: Sequence[Case]) -> tuple[list[Case], list[O
     answers = {tuple(c.items()): r for c, r in zip(combinations, kernel.build(combinations), strict=True)}
     told = [(c, answers[tuple(w.items())]) for c, w in zip(cases, wanted, strict=False)]
     tried = [c for c, refused in told if refused is None]
-    refusals = [Outcome(c.name, c.dtype_name, "skip", detail=r.message) for c, r in told if r is not None]
+    refused = [(c, f"{r.message}; {RAISES}") for c, r in told if r is not None]
+    refusals = [Outcome(c.name, c.dtype_name, "skip", detail=said) for c, said in refused]
     if cases and not tried:
         raise next(r for r in answers.values() if r is not None)
     forward, backward = partners(op, kernel)

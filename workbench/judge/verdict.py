@@ -19,6 +19,7 @@ from ..version import Version
 from . import beforehand, cost
 
 ADVISED = ("hang", "overrun", "mutation", "process")  # of which there is something to say in general
+PRINTS = "not timed: it prints"
 VERBS = {
     "mismatch": "differs",
     "error": "raises",
@@ -91,8 +92,11 @@ def refusal_error(told: Line) -> TrialError:
 def line(op, version: Version, former: Version, seconds: float, headers: Sequence[str] = ()) -> Line:
     """The line of a version, installed or refused. `headers` are those that changed since the slot's former cell."""
     refused = bool(version.refused)
-    timed = None if refused else rough.time_us(op, version, fault=partial(beforehand.fault, op, version))
-    untimed: tuple[str, ...] = ()
+    prints = version.trial is not None and bool(version.trial.printed)
+    untimed: tuple[str, ...] = (PRINTS,) if prints and not refused else ()
+    timed = None
+    if not refused and not prints:
+        timed = rough.time_us(op, version, fault=partial(beforehand.fault, op, version))
     if timed and timed.fault:
         untimed, timed = (f"not timed on {timed.case}: {timed.fault}",), None
     if timed:

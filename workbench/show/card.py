@@ -76,7 +76,9 @@ def _time(row: SlotRow, head: str) -> str:
 def _agrees(row: SlotRow) -> str:
     if row.unrun:
         return f'{dot("skip")}<span class="soft">{escape(row.agrees)}</span>'
-    return f"{dot('pass' if row.ok else 'fail')}{escape(row.agrees)}"
+    judged, _, left = row.agrees.partition(", ")
+    more = f', <span class="warn">{escape(left)}</span>' if left else ""
+    return f"{dot('pass' if row.ok else 'fail')}{escape(judged)}{more}"
 
 
 def _bar(row: SlotRow, head: str) -> str:
