@@ -12,6 +12,7 @@ import workbench as wb
 from tests.measure.fakes import Clock, Scripted
 from workbench.errors import WorkbenchError
 from workbench.judge.lending import Lent
+from workbench.measure import bench as measured
 from workbench.measure import ceilings, memory
 from workbench.measure.bench import bench
 from workbench.reports.measurement import Bench, Ceiling, headline
@@ -287,6 +288,59 @@ def test_a_case_that_does_not_fit_in_memory_is_a_row(double, monkeypatch):
     swept = run(double, cases="4x128", sweep={"x.shape[0]": [4, 1 << 40]}, against="reference")
     assert [r.status for r in swept.rows] == ["timed", "timed", "failed"]
     assert "it needs at least 1,126 TB" in swept.rows[2].detail
+
+
+class Failing(Scripted):
+    """Warming up `name`, or taking samples, raises on calls of small tensors."""
+
+    def __init__(self, name="", **seconds):
+        super().__init__(**seconds)
+        self.name, self.small = name, False
+
+    def warm(self, call):
+        self.small = call.run().numel() < 1000
+        if self.small and call.name == self.name:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore.")
+        super().warm(call)
+
+    def sample(self, calls, orders):
+        if self.small and not self.name:
+            raise RuntimeError("CUDA error: unspecified launch failure\nMore.")
+        return super().sample(calls, orders)
+
+
+LACKS = "does not fit in memory: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize(("name", "rows"), [
+    ("", [("failed", "CUDA error: unspecified launch failure"), ("skip", "not timed: v2 was not")]),
+    ("v2", [("failed", LACKS), ("skip", "not timed: v2 was not")]),
+    ("v1", [("timed", ""), ("failed", LACKS)]),
+])  # fmt: skip
+def test_what_raises_while_it_is_timed_is_a_row_and_the_rest_goes_on(versions, name, rows):
+    options = {"clock": Failing(name, others=1e-3), "now": Clock(), "lend": partial(Lent, versions)}
+    report = bench(versions, ["former"], ["4x128", "large"], **options)
+    assert [(r.case, r.status, r.detail) for r in report.rows] == [
+        *[("4x128", *row) for row in rows], ("large", "timed", ""), ("large", "timed", "")]  # fmt: skip
+    assert not report.stopped and not report.ok and versions.runs().number == 2
+    assert str(report)
+
+
+def test_a_benchmark_in_which_something_raised_is_the_last_one(versions, monkeypatch):
+    def raising(*args, **keywords):
+        raise ValueError("no good")
+
+    monkeypatch.setattr(measured, "compare", raising)
+    report = versions.bench(against=[], cases="4x128", budget=0.1)
+    assert versions.last_bench is report and [(r.status, r.detail) for r in report.rows] == [("failed", "no good")]
+
+
+def test_no_room_to_measure_the_copy_bandwidth_costs_the_share_alone(versions, monkeypatch):
+    monkeypatch.setattr(ceilings, "copy_bandwidth", lambda device: None)
+    report = run(versions)
+    assert [r.status for r in report.rows] == ["timed"] * 3 and report.rows[0].gb_per_s > 0
+    assert "the copy bandwidth could not be measured, for want of memory: no share of it is told" in report.notes
+    assert all(r.ceiling != "copy bandwidth" for r in report.rows) and str(report)
 
 
 def test_dicts_and_frames(versions, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workbench.case import make
-from workbench.measure import ceilings, cupti, memory, nvml
+from workbench.measure import ceilings, cupti, memory, nvml, profile_machine
 from workbench.measure.nvml import Reading
 from workbench.schema import parse
 
@@ -52,6 +52,17 @@ def test_a_folder_that_cannot_be_written_to_costs_a_measurement(small, monkeypat
 
 def test_a_dtype_without_matrix_products_has_no_ceiling(small):
     assert ceilings.matrix_rate("cpu", "no_such_dtype") is None
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_no_memory_to_measure_in_is_no_ceiling(monkeypatch, error, fresh_cache):
+    def full(*args):
+        raise error
+
+    monkeypatch.setattr(ceilings, "_copy", full)
+    monkeypatch.setattr(ceilings, "_multiply", full)
+    assert ceilings.copy_bandwidth("cpu") is None and ceilings.matrix_rate("cpu", "float32") is None
+    assert profile_machine.copy_gb_per_s("cpu") == 0.0
 
 
 class Library:

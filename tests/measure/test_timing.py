@@ -45,6 +45,17 @@ def test_what_events_take_is_asked_about_each_short_call():
     assert found == pytest.approx([5e-6, 4e-6, 7e-6, 2.001e-3])  # of k2 nothing was told
 
 
+def test_what_events_take_around_a_call_is_not_that_of_an_earlier_size():
+    """The same contestant on three sizes: asked about, not answered, too long to be asked about."""
+    gpu, told = Gpu(event_s=3e-6), [4e-6, None]
+    clock = GpuClock(gpu, overhead_s=2e-6, compared=lambda clock, call: told.pop(0))
+    sampled = []
+    for seconds in (5e-6, 6e-6, 2e-3):
+        clock.warm(Call("v1", gpu.kernel(seconds)))
+        sampled.append(clock.sample([Call("v1", gpu.kernel(seconds))], [[0]])[0][0])
+    assert sampled == pytest.approx([4e-6, 7e-6, 2.001e-3]) and not clock.overheads and not told
+
+
 def test_a_warm_cache_is_not_emptied():
     gpu = Gpu()
     clock = GpuClock(gpu, cold=False, overhead_s=1e-6)

@@ -292,3 +292,16 @@ def test_python_from_a_cell_that_calls_python(namespace, tmp_path):
     inside = Source('at::Tensor f(at::Tensor x) { return x; }\nPYBIND11_MODULE(a, m) { m.def("f", &f); }', "cpp")
     full._without_python(inside, "lab::f")
 
+
+
+def test_code_on_at_tensor_asks_nobody_about_dtypes():
+    from workbench.save import full
+    from workbench.schema import parse
+    from workbench.source import Source
+    from workbench.tiers import kernel
+
+    source = Source("at::Tensor f(const at::Tensor& x) { return x * 2; }\n", "cpp", "cell [3]")
+    made = kernel(source, parse("lab::f(Tensor x) -> Tensor"), "forward")
+    assert "wb::arrive(v, {0});" in made.text()
+    text = full.native(made).files["csrc/f_forward_cpu.cpp"]
+    assert "arrive" not in text and "::AutoDispatchBelowADInplaceOrView below;" in text

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
+from workbench import slots
 from workbench.build import full
 from workbench.directives import parse
 from workbench.errors import BuildError, SchemaError, TrialError
@@ -36,10 +37,10 @@ def test_the_wrapper_of_a_function():
         "namespace wb_cell {\n"
         "using F = decltype(&::a::f);\n"
         "static void run(torch::jit::Stack* stack, size_t shown) {\n"
-        "  at::AutoDispatchBelowADInplaceOrView below;\n"
         "  constexpr size_t count = 2;\n"
         "  const c10::IValue* v = stack->data() + (stack->size() - count);\n"
-        "  (void)v;\n"
+        "  wb::arrive(v, {0});\n"
+        "  at::AutoDispatchBelowADInplaceOrView below;\n"
         "  wb::Values out;\n"
         '  wb::GivenTo<F, 0> a0(v[0], "x");\n'
         '  wb::GivenTo<F, 1> a1(v[1], "by");\n'
@@ -252,7 +253,15 @@ void rms_norm(torch::Tensor x, torch::Tensor w, torch::Tensor y, float epsilon) 
     torch.testing.assert_close(rmsnorm(x, w), rmsnorm.reference(x, w))
 
 
-def test_a_backward_with_saved_tensors_and_several_results(namespace):
+@pytest.fixture
+def asked(monkeypatch) -> list[dict]:
+    """The dtypes that were tried at a call, by the names of the arguments."""
+    found, arrived = [], slots._arrived
+    monkeypatch.setattr(slots, "_arrived", lambda op, v, dtypes: found.append(dtypes) or arrived(op, v, dtypes))
+    return found
+
+
+def test_a_backward_with_saved_tensors_and_several_results(namespace, asked):
     @wb.op(f"{namespace}::norm", returns=("y", "peak"), saves=("r",))
     def norm(x: Tensor, w: Tensor, n: int = 1) -> tuple[Tensor, Tensor]:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)) * w * n, x.amax().detach()
@@ -283,6 +292,13 @@ std::tuple<at::Tensor, at::Tensor> backward(
     wanted = torch.autograd.grad(norm.reference(x, w, 2)[0], (x, w), g)
     for got, want in zip(torch.autograd.grad(y, (x, w), g), wanted, strict=True):
         torch.testing.assert_close(got, want)
+    assert not asked  # these are the dtypes of its cases
+    x, w, g = (t.detach().double().requires_grad_(t is not g) for t in (x, w, g))
+    wanted = torch.autograd.grad(norm.reference(x, w, 2)[0], (x, w), g)
+    for _ in range(2):
+        for got, want in zip(torch.autograd.grad(norm(x, w, 2)[0], (x, w), g), wanted, strict=True):
+            torch.testing.assert_close(got, want)
+    assert [sorted(dtypes) for dtypes in asked] == [["w", "x"], ["grad_peak", "grad_y", "peak", "r", "w", "x", "y"]]
 
 
 WIDE = (
@@ -336,6 +352,41 @@ def test_a_crash_and_a_write_outside_are_refused(scale):
     with pytest.raises(TrialError, match="crash|SIGSEGV"):
         wb.cpp(scale, SCALE.replace("auto* q = out.mutable_data_ptr<scalar_t>();", "scalar_t* volatile q = nullptr;"))
     assert torch.equal(scale(torch.ones(2)), torch.full((2,), 3.0))
+
+
+TWICE = """
+at::Tensor twice(const at::Tensor& x, at::TensorList xs, const std::optional<at::Tensor>& w) {
+  at::Tensor out = at::empty_like(x);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (x.scalar_type() == at::kDouble) static_cast<double*>(out.data_ptr())[i] = 2 * static_cast<double*>(x.data_ptr())[i];
+    else static_cast<float*>(out.data_ptr())[i] = 2 * static_cast<float*>(x.data_ptr())[i];
+  }
+  return out;
+}
+"""  # a dtype that it does not know is read as float: twice as far as a half goes
+
+
+def test_dtypes_that_arrive_later_are_tried_first(namespace, asked):
+    @wb.op(f"{namespace}::twice")
+    def twice(x: Tensor, xs: list[Tensor], w: Tensor | None = None) -> Tensor:
+        return x * 2
+
+    @twice.cases
+    def _(t):
+        yield t(5, 123), [], None
+        yield t(4), [t(2, dtype=torch.int32, low=0), t(2)], t(3, dtype=torch.int64, low=0)
+
+    wb.cpp(twice, TWICE)
+    x, i, w = torch.randn(3, 4), torch.ones(2, dtype=torch.int32), torch.ones(3, dtype=torch.int64)
+    assert twice(x, []).equal(2 * x) and twice(x, [i, x], w).equal(2 * x) and not asked  # as in its cases
+    for _ in range(2):
+        assert twice(x.double(), []).equal(2 * x.double())
+    assert asked == [{"x": torch.float64, "xs": None, "w": None}]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="was tried for x float16 and goes out of bounds"):
+            twice(x.half(), [])
+    assert twice(x, []).equal(2 * x) and len(asked) == 3
+    assert twice.runs().tier == "full"
 
 
 def test_an_expanded_gradient_arrives_contiguous(namespace):

@@ -77,16 +77,17 @@ def render(
     shown = dict.fromkeys(names, wanted) | ({} if backward else {schema.name: len(schema.outputs)})
     outputs = wanted if backward else len(schema.outputs)
     label = f"{schema.qualname} ({'cpp' if key == 'CPU' else 'cuda'}{' backward' if backward else ''})"
+    arriving = ", ".join(str(positions[a.name]) for a in declaration.arguments if a.is_tensor or a.is_tensor_list)
     guard = [] if key == "CPU" else [f'  const c10::OptionalDeviceGuard device(wb::one_device(v, count, "{label}"));']
     return "\n".join([
         line_directive(function.line, source.file),
         "namespace wb_cell {",
         f"using F = decltype(&{_name(function)});",
         "static void run(torch::jit::Stack* stack, size_t shown) {",
-        "  at::AutoDispatchBelowADInplaceOrView below;",
         f"  constexpr size_t count = {len(declaration.arguments)};",
         "  const c10::IValue* v = stack->data() + (stack->size() - count);",
-        "  (void)v;",
+        f"  wb::arrive(v, {{{arriving}}});" if arriving else "  (void)v;",  # it may run the reference and its gradients
+        "  at::AutoDispatchBelowADInplaceOrView below;",
         *guard,
         "  wb::Values out;",
         *call,

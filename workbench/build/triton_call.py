@@ -62,7 +62,7 @@ def dtypes(arguments: Sequence[Argument], values: Mapping[str, Any]) -> dict[str
 
 def size(values: Mapping[str, Any]) -> int:
     """The elements of all tensors; 0 where one has none, so that there may be nothing to launch for."""
-    sizes = [t.numel() for v in values.values() for t in _tensors(v)]
+    sizes = [t.numel() for v in values.values() for t in tensors(v)]
     return sum(sizes) if all(sizes) else 0
 
 
@@ -78,11 +78,35 @@ def call(plan: Plan, function: Callable, values: Mapping[str, Any]) -> list[Any]
 
 
 def _on_one_device(plan: Plan, given: Mapping[str, Any], found: Sequence[Any]) -> None:
-    name, home = next(((n, t.device) for n, v in given.items() for t in _tensors(v)), ("", None))
+    name, where = next(((n, t.device) for n, v in given.items() for t in tensors(v)), ("", None))
     for result, value in zip(plan.results, found, strict=True):
-        if home is not None and isinstance(value, torch.Tensor) and value.device != home:
-            said = f"{plan.function} returned {result} on {value.device}; {name} is on {home}"
+        other = next((t.device for t in tensors(value) if where is not None and t.device != where), None)
+        if other is not None:
+            said = f"{plan.function} returned {result} on {other}; {name} is on {where}"
             raise SchemaError(said, line=plan.line, file=plan.file)
+
+
+def home(plan: Plan, values: Mapping[str, Any]) -> torch.device | None:
+    """The device of all tensors, None where there is none. RuntimeError where they are on several."""
+    found: torch.device | None = None
+    first: tuple[str, Any, torch.Tensor]
+    for name, value in values.items():
+        for t in tensors(value):
+            if found is None:
+                found, first = t.device, (name, value, t)
+            elif t.device != found:
+                said = f"{_place(name, value, t)} is on {t.device}, {_place(*first)} on {found}"
+                raise RuntimeError(f"{plan.schema.qualname}: {said}: all tensors must be on one")
+    return found
+
+
+def contiguous(values: Mapping[str, Any]) -> bool:
+    """Are all tensors, those in lists too?"""
+    for value in values.values():  # at every call: no generator
+        for t in tensors(value):
+            if not t.is_contiguous():
+                return False
+    return True
 
 
 def settled(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,13 +114,17 @@ def settled(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(values)
     for a in plan.arguments:
         value = values[a.name]
-        if isinstance(value, torch.Tensor) and not value.is_contiguous():
-            if a.mutated:
-                raise SchemaError(
-                    f"{plan.schema.qualname}: {a.name} is not contiguous, and the cell reads no strides of it; it is "
-                    "mutated, so a copy would not do: pass its strides to the kernel, or a contiguous tensor"
-                )
-            found[a.name] = value.contiguous()
+        strided = next((t for t in tensors(value) if not t.is_contiguous()), None)
+        if strided is None:
+            continue
+        if a.mutated:
+            raise SchemaError(
+                f"{plan.schema.qualname}: {_place(a.name, value, strided)} is not contiguous, "
+                "and the cell reads no strides of it; it is mutated, so a copy would not do: pass its strides to the "
+                "kernel, or a contiguous tensor"
+            )
+        several = isinstance(value, (list, tuple))
+        found[a.name] = [t if t is None else t.contiguous() for t in value] if several else value.contiguous()
     return found
 
 
@@ -126,7 +154,7 @@ def gradients(plan: Plan, values: Mapping[str, Any], returned: Any) -> list[Any]
     It returns one gradient a floating-point tensor argument, in their order; those that are None may be left out.
     """
     schema = plan.schema
-    device = next(t.device for v in values.values() for t in _tensors(v))
+    device = next(t.device for v in values.values() for t in tensors(v))
     found = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     floats = [a for a in schema.tensors if _floating(values[a.name]) or values[a.name] is None]
     given = [a for a in floats if values[a.name] is not None]
@@ -176,13 +204,21 @@ def as_returned(found: Sequence[Any]) -> Any:
 
 
 def _floating(value: Any) -> bool:
-    tensors = _tensors(value)
-    return any(t.is_floating_point() or t.is_complex() for t in tensors)
+    return any(t.is_floating_point() or t.is_complex() for t in tensors(value))
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    several = value if isinstance(value, (list, tuple)) else [value]
-    return [t for t in several if isinstance(t, torch.Tensor)]
+def tensors(value: Any) -> Sequence[torch.Tensor]:
+    """An argument's tensors: one, those of a list without its Nones, none for anything else."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    return [t for t in value if isinstance(t, torch.Tensor)] if isinstance(value, (list, tuple)) else ()
+
+
+def _place(name: str, value: Any, tensor: torch.Tensor) -> str:
+    """`x`, or `xs[1]` of a list."""
+    if isinstance(value, torch.Tensor):
+        return name
+    return f"{name}[{next(i for i, t in enumerate(value) if t is tensor)}]"
 
 
 def _what(value: Any) -> str:

@@ -18,6 +18,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#ifdef WB_LIVE
+#include "wb_arrive.h"
+#endif
 
 // The cell names the op that it fills, so what other blocks in it would register is left out. A template that nothing
 // instantiates costs no time, and what would not fit torch's own registration is no error.
@@ -232,6 +235,25 @@ inline void strides(Values& out, size_t outputs, const char* layout, const c10::
   }
 }
 
+#ifdef WB_LIVE
+inline int8_t dtype_of(const c10::IValue& v) {
+  return v.isTensor() && v.toTensor().defined() ? static_cast<int8_t>(v.toTensor().scalar_type()) : int8_t(-1);
+}
+// `places`: the arguments that are tensors, or lists of them.
+inline void arrive(const c10::IValue* v, std::initializer_list<size_t> places) {
+  if (!miss) return;
+  Arrival a;
+  for (const size_t i : places) {
+    if (v[i].isList()) {
+      const auto list = v[i].toListRef();
+      a.add(list.empty() ? int8_t(-1) : dtype_of(list[0]));
+      for (const c10::IValue& e : list) a.mix(dtype_of(e));
+    } else a.add(dtype_of(v[i]));
+  }
+  look_up(a);
+}
+#endif
+
 // Replace the arguments on the stack by the results; `shown` of them where callers see fewer.
 inline void give(torch::jit::Stack* stack, size_t arguments, Values& out, size_t wanted, size_t shown, const char* op) {
   TORCH_CHECK(out.size() == wanted, op, " returned ", out.size(), " results; the schema has ", wanted);
@@ -250,6 +272,7 @@ inline std::string reply;
 #define WB_EXPORT extern "C" __attribute__((visibility("default")))
 #define WB_FULL_MODULE(ns, key, ...)                                                                              \
   WB_EXPORT void wb_ask_layout(int always) { wb::ask_always = always != 0; }                                      \
+  WB_ARRIVALS                                                                                                     \
   WB_EXPORT const char* wb_unregister() { return wb::library.reset(), nullptr; }                                  \
   WB_EXPORT const char* wb_register() {                                                                           \
     if (wb::library) return nullptr;                                                                              \

@@ -49,6 +49,9 @@ namespace wb {
 
 #include "wb_body.h"
 #include "wb_say.h"
+#ifdef WB_LIVE
+#include "wb_arrive.h"
+#endif
 
 using torch::headeronly::ScalarType;
 using torch::stable::Device;
@@ -101,20 +104,6 @@ template <typename T> T& given(std::optional<T>& value, const char* what, const 
 
 #ifdef WB_LIVE
 // ---- dtypes that arrive for the first time: the notebook tries the function with them before it is called here -------
-inline int (*miss)(const int8_t* dtypes, int32_t count) = nullptr;  // 0: tried, go on
-inline std::atomic<uint64_t> tried[32];
-inline std::string refusal;
-
-struct Arrival {
-  int8_t codes[256];
-  int32_t count = 0;
-  uint64_t hash = 1469598103934665603u;  // FNV-1a
-  void mix(int8_t code) { hash = (hash ^ static_cast<uint8_t>(code)) * 1099511628211u; }
-  void add(int8_t code) {
-    mix(code);
-    if (count < 256) codes[count++] = code;
-  }
-};
 inline int8_t dtype_of(const Tensor& t) {
   int32_t code = -1;
   if (t.defined()) aoti_torch_get_dtype(t.get(), &code);
@@ -130,20 +119,11 @@ template <typename T> void note(Arrival& a, const std::vector<T>& list) {
   }
 }
 template <typename T> void note(Arrival&, const T&) {}  // a number
-__attribute__((noinline, cold)) inline void ask_about(const Arrival& a, std::atomic<uint64_t>& place) {
-  if (miss(a.codes, a.count) != 0) throw std::runtime_error(refusal);
-  place.store(a.hash, std::memory_order_relaxed);
-}
 template <typename... Given> void arrive(const Given&... given) {
   if (!miss) return;
   Arrival a;
   (note(a, given), ...);
-  for (std::atomic<uint64_t>& place : tried) {
-    const uint64_t known = place.load(std::memory_order_relaxed);
-    if (__builtin_expect(known == a.hash, 1)) return;
-    if (!known) return ask_about(a, place);
-  }
-  ask_about(a, tried[a.hash % 32]);
+  look_up(a);
 }
 #endif
 
@@ -280,8 +260,7 @@ inline std::string reply;
 #define WB_EXPORT extern "C" __attribute__((visibility("default")))
 #define WB_MODULE(ns, key, ...)                                                                                      \
   WB_EXPORT void wb_ask_layout(int always) { wb::ask_layout = always; }                                              \
-  WB_EXPORT void wb_hook_miss(int (*f)(const int8_t*, int32_t)) { wb::miss = f; }                                    \
-  WB_EXPORT void wb_set_message(const char* text) { wb::refusal = text; }                                            \
+  WB_ARRIVALS                                                                                                        \
   WB_EXPORT const char* wb_unregister() { return delete std::exchange(wb::library, nullptr), nullptr; }              \
   WB_EXPORT const char* wb_register() {                                                                              \
     if (wb::library) return nullptr;                                                                                 \

@@ -24,7 +24,7 @@ from .cupti import overhead_of
 from .device import Cuda
 from .extras import HELD_NOTE, extras, held_up
 from .points import Point, points
-from .prepare import NO_MEMORY, Prepared, prepare
+from .prepare import NO_MEMORY, Prepared, Ready, prepare
 from .timing import Timed, compare
 
 
@@ -62,24 +62,43 @@ class _Run:
             return
         self.notes += prepared.notes
         self.work[point.name, point.dtype, slot] = prepared.work
-        self.rows += self.timed(point, slot, prepared)
+        ready = self.warm(point, prepared.ready)
+        try:
+            self.rows += self.timed(point, slot, replace(prepared, ready=ready))
+        except Exception as error:  # of what is timed: the other points are timed all the same
+            ready = _stopped(ready, error)
+            self.rows += [_row(point, slot, r.contestant, status=r.status, detail=r.detail) for r in ready]
+
+    def warm(self, point: Point, ready: Sequence[Ready]) -> tuple[Ready, ...]:
+        """All that are to be timed, called a few times; one that raises then is out, and the op takes all with it."""
+        found = list(ready)
+        for i, r in enumerate(ready):
+            if r.call is None:
+                continue
+            self.say(f"{point.label}: warming up {r.call.name}")
+            try:
+                with torch.no_grad():
+                    self.clock.warm(r.call)
+            except Exception as error:
+                if i == 0:
+                    return _stopped(ready, error)
+                found[i] = Ready(r.contestant, None, "failed", _unfit(error))
+        return tuple(found)
 
     def timed(self, point: Point, slot: str, prepared: Prepared) -> list[BenchRow]:
         """The rows of a point: those that agree are timed against each other."""
-        entered = [r for r in prepared.ready if r.call is not None]
-        calls = [r.call for r in entered if r.call is not None]
+        calls = [r.call for r in prepared.ready if r.call is not None]
         found: dict[str, tuple[Timed, int]] = {}
         with torch.no_grad():
-            for call in calls:
-                self.say(f"{point.label}: warming up {call.name}")
-                self.clock.warm(call)
             if calls:
                 before = self.now()
-                timed = compare(
-                    self.clock, calls, statistics.RELEVANT[self.device], self.left_s(), now=self.now,
-                    tell=lambda t: self.standing(point, t), seed=self.done,
-                )  # fmt: skip
-                self.spent_s += self.now() - before
+                try:
+                    timed = compare(
+                        self.clock, calls, statistics.RELEVANT[self.device], self.left_s(), now=self.now,
+                        tell=lambda t: self.standing(point, t), seed=self.done,
+                    )  # fmt: skip
+                finally:
+                    self.spent_s += self.now() - before
                 found = {c.name: (timed, i) for i, c in enumerate(calls)}
                 self.noises.append(advice.noise(calls[0].name, point.label, timed.of(0), self.device))
             costs = {c.name: extras(c, self.clock, self.device) for c in calls}
@@ -111,7 +130,10 @@ class _Run:
         if (kind, dtype) not in self.ceilings:
             self.say(f"measuring this machine's {kind}")
             measure = ceilings.copy_bandwidth if kind == COPY else ceilings.matrix_rate
-            self.ceilings[kind, dtype] = measure(*(self.device, dtype)[: 1 if kind == COPY else 2])
+            found = measure(*(self.device, dtype)[: 1 if kind == COPY else 2])
+            if found is None and kind == COPY:
+                self.notes.append(f"the {kind} could not be measured, for want of memory: no share of it is told")
+            self.ceilings[kind, dtype] = found
         return self.ceilings[kind, dtype]
 
     def left_s(self) -> float:
@@ -238,6 +260,19 @@ def _honest(rows: list[BenchRow]) -> list[BenchRow]:
     return [
         replace(r, verdict=statistics.UNCLEAR) if r.verdict in claims and (own_held or r.detail) else r for r in rows
     ]
+
+
+def _stopped(ready: Sequence[Ready], error: Exception) -> tuple[Ready, ...]:
+    """What was to be timed until something raised: the first says why, the others that they were not."""
+    first = next(r.contestant.name for r in ready if r.call is not None)
+    found = []
+    for r in ready:
+        if r.call is not None and r.contestant.name == first:
+            r = Ready(r.contestant, None, "failed", _unfit(error))
+        elif r.call is not None:
+            r = Ready(r.contestant, None, "skip", f"not timed: {first} was not")
+        found.append(r)
+    return tuple(found)
 
 
 def _unfit(error: BaseException) -> str:

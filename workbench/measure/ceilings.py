@@ -23,20 +23,25 @@ SIDE = {"cpu": 1024, "cuda": 8192}
 ROUNDS = 10
 
 
-def copy_bandwidth(device: str) -> Ceiling:
+def copy_bandwidth(device: str) -> Ceiling | None:
     """GB/s of `Tensor.copy_` within the device's memory: bytes read and bytes written, over the best of ten times.
 
     >>> copy_bandwidth("cuda")
     Ceiling(kind='copy bandwidth', value=4280.0, ...)
+
+    None where there is no memory to measure it in: 2 GiB on a GPU.
     """
-    return _kept(COPY, device, "", lambda: _copy(device))
+    try:
+        return _kept(COPY, device, "", lambda: _copy(device))
+    except (MemoryError, RuntimeError):
+        return None
 
 
 def matrix_rate(device: str, dtype: str) -> Ceiling | None:
-    """GFLOP/s of `torch.mm` of large square matrices in a dtype; None for one that torch multiplies no matrices in."""
+    """GFLOP/s of `torch.mm` of large square matrices in a dtype; None where torch multiplies none, or has no memory."""
     try:
         return _kept(MATRIX, device, dtype, lambda: _multiply(device, getattr(torch, dtype)))
-    except (RuntimeError, AttributeError, NotImplementedError):
+    except (MemoryError, RuntimeError, AttributeError):
         return None
 
 

@@ -150,6 +150,7 @@ class GpuClock:
 
     def warm(self, call: Call) -> None:
         """Three calls (the first may load or compile), then one that tells how long it takes."""
+        self.overheads.pop(call.name, None)  # of the same contestant on another case
         with turn(call):
             for _ in range(3):
                 call.run()

@@ -30,10 +30,8 @@ def multiprocessors(device: str) -> int:
 
 def copy_gb_per_s(device: str) -> float:
     """The measured bandwidth of a copy on this device; 0.0 where there is no memory to measure it in."""
-    try:
-        return ceilings.copy_bandwidth(device).value
-    except (MemoryError, RuntimeError):
-        return 0.0
+    found = ceilings.copy_bandwidth(device)
+    return found.value if found is not None else 0.0
 
 
 @functools.cache

@@ -46,7 +46,7 @@ def native(kernel: Any, number: int = 0) -> Native:
     text = re.sub(
         rf'{re.escape(layout)}(\w+)"', rf'"{schema.namespace}::\1_layout"', _LINE.sub("", _MODULE.sub("", text))
     )
-    text = text.replace("wb_cell", f"{stem}_wrapper")
+    text = re.sub(r"  wb::arrive\(.*\);\n", "  (void)v;\n", text).replace("wb_cell", f"{stem}_wrapper")
     rows = "wb::ask_always = true; " * kernel.layout + found[3].replace("wb_cell", f"{stem}_wrapper")
     body = "\n".join([
         f"// {schema.qualname}, {slot} on {'GPUs' if device == 'cuda' else 'the CPU'}: the function of {kept.main} as torch calls it.",

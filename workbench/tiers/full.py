@@ -90,6 +90,7 @@ class FullKernel(HostKernel):
             )
         if self._launched:
             self._build_launcher()
+        self._tried |= {tuple(c.items()) for c in combinations}
         return [None] * len(combinations)
 
     @property
@@ -111,5 +112,6 @@ class FullKernel(HostKernel):
         if self._launched:
             super().install(on_miss)
             return
-        self._loaded = loaded(self._built.path, self.layout)
-        self._loaded.register()
+        made = loaded(self._built.path, self.layout)
+        made.on_miss(lambda codes: self._arrived(codes, on_miss))
+        self._loaded = made.register()

@@ -34,7 +34,7 @@ def tried_first(plan: Plan, run: Run, tried: set[tuple], on_miss: Callable[[dict
 
 FAST = """\
 def {name}({parameters}):
-    if {settled} and ({dtypes},) in __tried and {devices} == __current():
+    if {settled} and ({dtypes},) in __tried and {devices}:
         __out = __launcher({given})
         if {fits}:
             return {returned}
@@ -55,6 +55,9 @@ def fast_text(plan: Plan) -> str:
     several, kept = len(plan.results), len(schema.outputs)
     one = "__out" if several == 1 else "__out[0]" if kept == 1 else f"__out[:{kept}]"
     absent = lambda a, text: f"({a.name} is None or {text})" if a.optional else text  # noqa: E731
+    always = [f"{a.name}.get_device()" for a in tensors if not a.optional]
+    maybe = [absent(a, f"{a.name}.get_device() == __home") for a in tensors if a.optional]
+    current = "(__home := __current())" if maybe else "__current()"
     return FAST.format(
         name=f"{schema.name}_launch",
         parameters=parameters(schema),
@@ -62,7 +65,7 @@ def fast_text(plan: Plan) -> str:
         dtypes=", ".join(
             f"None if {a.name} is None else {a.name}.dtype" if a.optional else f"{a.name}.dtype" for a in tensors
         ),
-        devices=" == ".join(f"{a.name}.get_device()" for a in tensors if not a.optional),
+        devices=" and ".join([" == ".join([*always, current]), *maybe]),
         given=", ".join(f"{n}={n}" for n in plan.takes),
         fits="__type(__out) is __Tensor" if several == 1 else f"__type(__out) is __tuple and __len(__out) == {several}",
         returned=one,
@@ -90,15 +93,9 @@ def fast(plan: Plan, function: Callable, slow: Run, tried: set[tuple], device: s
 
 def on_one_device(plan: Plan, run: Run) -> Run:
     """Triton launches on the current device: make it that of the tensors, which must be one."""
-    name = plan.schema.qualname
 
     def call(values: Mapping[str, Any]) -> list:
-        home, first = None, ""
-        for n, v in values.items():
-            if isinstance(v, torch.Tensor) and v.device != home:
-                if home is not None:
-                    raise RuntimeError(f"{name}: {n} is on {v.device}, {first} on {home}: all tensors must be on one")
-                home, first = v.device, n
+        home = triton_call.home(plan, values)
         if home is None or home.index == torch.cuda.current_device():
             return run(values)
         with torch.cuda.device(home):

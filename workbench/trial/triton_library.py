@@ -94,13 +94,13 @@ def _inside(interpreted: bool) -> AbstractContextManager:
 def laying_out(plan: Plan, run: Callable[[Mapping[str, Any]], list], *, always: bool) -> Callable[[Mapping], list]:
     """The same, with outputs laid out as the reference would wherever an argument is not contiguous."""
     schema = plan.schema
-    if plan.slot == "backward" or not schema.outputs:
-        return run
+    if plan.slot == "backward" or not schema.outputs or set(schema.output_types) != {"Tensor"}:
+        return run  # what makes strides makes single tensors alone
     name = f"{schema.namespace}__{schema.name}"
 
     def call(values: Mapping[str, Any]) -> list:
         found = run(values)
-        if not always and all(v.is_contiguous() for v in values.values() if isinstance(v, torch.Tensor)):
+        if not always and triton_call.contiguous(values):
             return found
         try:
             ordered = [values[a.name] for a in schema.positional]

@@ -128,9 +128,11 @@ def cuda_graph(sample: Sample) -> Row:
         return Row(name, sample.label, "skip", reason)
     inputs = fresh(sample.case.bound(op.schema), device=sample.device)
     others = {n: like(x.cpu(), tuple(x.shape), SEED + 9).to(x.device) for n, x in leaves_of(inputs).items()}
+    current = torch.cuda.current_stream()
     try:
         with torch.no_grad():
             side = torch.cuda.Stream()
+            side.wait_stream(current)  # the inputs are made there
             with torch.cuda.stream(side):
                 call(op, fresh(inputs))  # what is made at a first call is made now
             torch.cuda.synchronize()
@@ -145,6 +147,8 @@ def cuda_graph(sample: Sample) -> Row:
             wanted = agree.leaves(op.schema, wanted_inputs, call(op, wanted_inputs))
     except Exception as error:
         return failed(name, sample.label, error)
+    finally:
+        torch.cuda.set_stream(current)  # where a capture fails, its context leaves the stream that it captured
     for n, x in wanted.items():
         if not same(x, left[n]):
             return failed(name, sample.label, f"{n}: elements differ between the replayed graph and a call")
