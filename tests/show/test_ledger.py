@@ -7,8 +7,8 @@ import os
 import re
 
 import pytest
-
 import samples
+
 from workbench.show import html, ledger
 
 TALL_PX = 90  # a row with a sentence of two lines below it

@@ -137,7 +137,8 @@ def _cells(row: HistoryRow, difference: str) -> list[str]:
     judged = f'<span class="bad">{escape(agrees)}</span>' if row.status == "refused" else escape(agrees)
     marked = dot(DOTS.get(row.status, "skip"), row.status) + number
     return [
-        marked, escape(slot), _soft(how, how), timed, word, built, _soft(registers, row.resources.replace(" | ", ", ")), judged, difference or _told(row),
+        marked, escape(slot), _soft(how, how), timed, word,
+        built, _soft(registers, row.resources.replace(" | ", ", ")), judged, difference or _told(row),
     ]  # fmt: skip
 
 
