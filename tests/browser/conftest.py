@@ -34,7 +34,8 @@ def browser() -> Iterator:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as tools:
-        opened = tools.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        shown = ["--hide-scrollbars"]  # playwright's own choice; whether one is in sight is a matter of tests here
+        opened = tools.chromium.launch(executable_path=chromium(), args=list(FLAGS), ignore_default_args=shown)
         yield opened
         opened.close()
 

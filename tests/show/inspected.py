@@ -52,3 +52,16 @@ def both() -> Comparison:
     stages = (Stage("ptx", ()), Stage("sass", later, (("global loads of 16 bytes", 1), ("FMA", 12))))
     rows = (KernelRow("scale<float, 256>", 32, 0, 0, 1024, 0, 256, 1.0, "nothing: all 64 warps are in use", 8),)
     return Comparison(kernel(), kernel(version=5, stages=stages, rows=rows))
+
+
+def wide() -> Inspection:
+    """An inspection with lines of 170 columns in its source and in its last stage."""
+    long = f"  // {'a long remark ' * 12}"
+    entries = (*SASS, Entry(f"        CALL.ABS {'a_mangled_name_' * 11}", 8))
+    return kernel(source=Source(CELL.rstrip() + f"\n{long}\n", "cuda", "cell [4]", 2), stages=(Stage("sass", entries),))
+
+
+def wide_pair() -> Comparison:
+    """Two of these side by side."""
+    later = dataclasses.replace(wide().stages[0], entries=(*SASS, Entry(f"        CALL.REL {'another_mangled_name_' * 8}", 8)))
+    return Comparison(wide(), dataclasses.replace(wide(), version=5, stages=(later,)))

@@ -139,3 +139,23 @@ def large() -> Card:
         history=history, check=Check("lab::rmsnorm", rows, seconds=2.0),
         code=(("forward cpu", "cpp", CELL * 20), ("backward", "cuda", CELL * 20)), opened="History",
     )
+
+
+TRITON = """@triton.jit
+def kernel(x, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+"""
+RESOURCES = "interpreted | compiled for sm_90: 24 regs, no spills, 16 bytes shared"
+
+
+def wide() -> Card:
+    """A card with long lines: what Triton says of its registers, a refusal in full, code of 60 lines and 180 columns."""
+    code = TRITON + "".join(f"    value_{i} = {i}\n" for i in range(56)) + f"    tl.store(y + i, {' + '.join(['tl.load(x + i)'] * 10)})\n"
+    refusal = "goes out of bounds on 100 float32: reads past the end of x (shape (100,), float32): flat element 112 of 100; " * 2
+    history = (
+        *card().history[:2],
+        HistoryRow(3, "forward cuda", "Triton", "former", 3.1, "18 of 18", "first", resources=RESOURCES, text=TRITON, **MEASURED),
+        HistoryRow(4, "forward cuda", "Triton", "installed", 3.2, "18 of 18", "", resources=RESOURCES, text=code, before=TRITON),
+        HistoryRow(5, "forward cuda", "Triton", "refused", 0.3, "0 of 18", "", refusal, resources=RESOURCES, text=TRITON, before=code),
+    )  # fmt: skip
+    return card(history=history, code=(("forward cuda", "triton", code),), opened="History")

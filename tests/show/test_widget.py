@@ -116,7 +116,7 @@ def test_older_versions_are_restored_by_choice():
 
 def test_rows_of_the_ledger_line_up():
     box = widget.of(samples.card(), restore=print)
-    rows = [h.value for h in everything(box)["HTML"] if 'class="ledger"' in h.value]
+    rows = [h.value for h in everything(box)["HTML"] if 'class="ledger' in h.value]
     assert len(rows) == 6 and len({re.search('--cols:([^"]*)', r)[1] for r in rows}) == 1
 
 

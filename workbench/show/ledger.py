@@ -5,6 +5,7 @@ As html: one table, or, for the widget, rows that line up although each stands b
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from html import escape
@@ -17,6 +18,8 @@ OPEN, MOST = 12, 300  # versions in sight; versions at all
 DIFFS_B = 60_000  # html of source differences in one card: the newest ones have theirs
 TEXT_ROWS = 8
 TOLD = 240  # characters of a title or a refusal
+WIDEST = 20  # characters of a column; what is longer wraps
+ROOM = 64  # widths of a digit that the columns may take of a card's width, so that the last one stays readable
 DOTS = {"installed": "pass", "refused": "fail", "former": "skip"}
 HEADS = (
     ("version", ""), ("slot", ""), ("how", ""), ("time", "n"), ("against", ""), ("built in", "n"), ("registers", ""),
@@ -30,15 +33,16 @@ def table(rows: Sequence[HistoryRow]) -> str:
     newest = sorted(rows, key=lambda h: -h.version)
     told = cells(newest[:MOST])
     used = used_columns(newest)
-    return _table(told[:OPEN], used) + older(told[OPEN:], len(newest), used)
+    tight = is_tight(newest, used)
+    return _table(told[:OPEN], used, tight) + older(told[OPEN:], len(newest), used, tight)
 
 
-def older(told: Sequence[Sequence[str]], count: int, used: Sequence[int]) -> str:
+def older(told: Sequence[Sequence[str]], count: int, used: Sequence[int], tight: bool) -> str:
     """The rows after the twelfth, folded. `count` is that of all versions."""
     if not told:
         return ""
     note = f'<p class="cap">and {count - MOST:,} before them</p>' if count > MOST else ""
-    return folded(words.count(count - OPEN, "older version"), _table(told, used) + note)
+    return folded(words.count(count - OPEN, "older version"), _table(told, used, tight) + note)
 
 
 def used_columns(rows: Sequence[HistoryRow]) -> list[int]:
@@ -47,18 +51,27 @@ def used_columns(rows: Sequence[HistoryRow]) -> list[int]:
     return [i for i in range(len(HEADS)) if i in (0, len(HEADS) - 1) or any(row[i] for row in plain)]
 
 
-def tracks(rows: Sequence[HistoryRow], used: Sequence[int]) -> str:
-    """Widths of the columns that fit every row: what lines up tables which each hold one row."""
+def widths(rows: Sequence[HistoryRow], used: Sequence[int]) -> list[float]:
+    """Of the columns before the last, in widths of a digit, so that every row fits; none is wider than `WIDEST`."""
     plain = [_plain(row) for row in rows]
     longest = [max(len(HEADS[i][0]), *(len(row[i]) for row in plain)) for i in used[:-1]]
-    widths = [0.9 * n + (3.4 if i == 0 else 2) for i, n in enumerate(longest)]  # letters are narrower than digits
-    return " ".join([*(f"{w:.1f}ch" for w in widths), "minmax(0, 1fr)"])
+    # letters are narrower than digits
+    return [0.9 * min(n, WIDEST) + (3.4 if i == 0 else 2) for i, n in enumerate(longest)]
+
+
+def is_tight(rows: Sequence[HistoryRow], used: Sequence[int]) -> bool:
+    """Whether so much is told that what changed gets a line of its own below the columns."""
+    return sum(widths(rows, used)) > ROOM
 
 
 def separate(rows: Sequence[HistoryRow], used: Sequence[int]) -> list[str]:
-    """The head and each row as a table by itself, for the widget, which puts a button beside each."""
-    columns = tracks(rows, used)
-    return [_wrapped(_head(used), columns), *(_wrapped(_row(row, used), columns) for row in cells(rows))]
+    """The head and each row as a table by itself, for the widget, which puts a button beside each.
+
+    They line up because each has the same widths of columns.
+    """
+    wide = widths(rows, used)
+    columns, tight = " ".join([*(f"{w:.1f}ch" for w in wide), "minmax(0, 1fr)"]), sum(wide) > ROOM
+    return [_wrapped(_head(used), columns, tight), *(_wrapped(_row(row, used), columns, tight) for row in cells(rows))]
 
 
 def cells(rows: Sequence[HistoryRow]) -> list[list[str]]:
@@ -71,13 +84,13 @@ def cells(rows: Sequence[HistoryRow]) -> list[list[str]]:
     return made
 
 
-def _table(told: Sequence[Sequence[str]], used: Sequence[int]) -> str:
+def _table(told: Sequence[Sequence[str]], used: Sequence[int], tight: bool) -> str:
     body = _head(used) + "".join(_row(cells, used) for cells in told)
-    return _wrapped(body, f"repeat({len(used) - 1}, max-content) minmax(140px, 1fr)")
+    return _wrapped(body, f"repeat({len(used) - 1}, fit-content({WIDEST}ch)) minmax(0, 1fr)", tight)
 
 
-def _wrapped(body: str, columns: str) -> str:
-    return f'<table class="ledger" style="--cols:{columns}">{body}</table>'
+def _wrapped(body: str, columns: str, tight: bool) -> str:
+    return f'<table class="ledger{" tight" if tight else ""}" style="--cols:{columns}">{body}</table>'
 
 
 def _head(used: Sequence[int]) -> str:
@@ -96,8 +109,18 @@ def _plain(row: HistoryRow) -> tuple[str, ...]:
     """What the columns say, without marks; the last one is not measured."""
     time = words.duration(row.time_us * 1e-6, 3, MICRO) if row.time_us > 0 else ""
     built = words.duration(row.seconds, 2, MICRO) if row.seconds > 0 else ""
-    registers = row.resources.replace(" | ", ", ")
-    return f"v{row.version}", row.slot, row.how, time, against(row, TIMES), built, registers, row.agrees, ""
+    return f"v{row.version}", row.slot, row.how, time, against(row, TIMES), built, taken(row.resources), row.agrees, ""
+
+
+def taken(resources: str) -> str:
+    """What a column has room for of what a kernel takes: registers, and spills where there are some.
+
+    >>> taken("interpreted | compiled for sm_90: 24 regs, no spills, 16 bytes shared")
+    '24 regs'
+    """
+    found = re.search(r"\d+ regs", resources)
+    spilled = re.search(r"spills \d+ bytes", resources)
+    return ", ".join(part[0] for part in (found, spilled) if part) or resources.replace(" | ", ", ")
 
 
 def against(row: HistoryRow, times: str = "x") -> str:
@@ -114,9 +137,15 @@ def _cells(row: HistoryRow, difference: str) -> list[str]:
     judged = f'<span class="bad">{escape(agrees)}</span>' if row.status == "refused" else escape(agrees)
     marked = dot(DOTS.get(row.status, "skip"), row.status) + number
     return [
-        marked, escape(slot), f'<span class="soft">{escape(how)}</span>', timed, word,
-        built, f'<span class="soft">{escape(registers)}</span>', judged, difference or _told(row),
+        marked, escape(slot), _soft(how, how), timed, word,
+        built, _soft(registers, row.resources.replace(" | ", ", ")), judged, difference or _told(row),
     ]  # fmt: skip
+
+
+def _soft(said: str, full: str) -> str:
+    """One that wraps where its column cannot hold it, with the whole text in its title where that says more."""
+    title = f' title="{escape(full)}"' if said != full else ""
+    return f'<span class="soft{" long" if len(said) > WIDEST else ""}"{title}>{escape(said)}</span>'
 
 
 def _told(row: HistoryRow) -> str:
@@ -143,7 +172,7 @@ def text(rows: Sequence[HistoryRow]) -> list[tuple[str, ...]]:
         (
             f"v{h.version}", h.slot, h.status, words.duration(h.time_us * 1e-6, 3) if h.time_us > 0 else "",
             against(h), words.duration(h.seconds) if h.seconds > 0 else "",
-            h.resources.replace(" | ", ", ").replace(", no spills", ""), h.agrees,
+            taken(h.resources), h.agrees,
             textwrap.shorten(h.title or h.detail, 24, placeholder=" ..."),
         )
         for h in newest

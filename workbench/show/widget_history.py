@@ -20,6 +20,7 @@ class Ledger:
     def __init__(self, report: Card, restore: Callable[[int], object]) -> None:
         self.newest = sorted(report.history, key=lambda h: -h.version)
         self.used = ledger.used_columns(self.newest)
+        self.tight = ledger.is_tight(self.newest, self.used)
         self.restore = restore
         self.said = ipywidgets.HTML()
         # One layout and style for all of them: a widget of its own for each is what makes many buttons slow.
@@ -50,7 +51,7 @@ class Ledger:
         if not rest:
             return []
         told = ledger.cells(rest[: ledger.MOST - ledger.OPEN])
-        table = ipywidgets.HTML(html.page(ledger.older(told, len(self.newest), self.used)))
+        table = ipywidgets.HTML(html.page(ledger.older(told, len(self.newest), self.used, self.tight)))
         options = [(f"v{h.version}  {h.slot}  {h.title}".strip(), h.version) for h in rest if h.status == "former"]
         if not options:
             return [table]
