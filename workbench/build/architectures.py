@@ -103,6 +103,11 @@ def naming(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for word in nvcc_flags.units(flags) if word.partition("=")[0] in _FLAGS)
 
 
+def capability(arch: str) -> str:
+    """As torch writes it: "9.0" for sm_90, "9.0a" for sm_90a, "12.0f" for sm_120f."""
+    return re.sub(r"^sm_(\d+)(\d)", r"\1.\2", arch)
+
+
 def of_one_generation(arch: str) -> bool:
     """Is it one whose code runs on no later GPU: sm_90a, or sm_100f for a family?"""
     return arch.endswith(("a", "f"))
@@ -135,4 +140,15 @@ def _uncommented(text: str) -> str:
     return _C_TOKENS.sub(lambda token: token[0] if token["comment"] is None else " ", text)
 
 
-__all__ = ["architecture", "chosen", "listed", "naming", "of_one_generation", "runs", "strange", "texts", "without"]
+__all__ = [
+    "architecture",
+    "capability",
+    "chosen",
+    "listed",
+    "naming",
+    "of_one_generation",
+    "runs",
+    "strange",
+    "texts",
+    "without",
+]
