@@ -105,7 +105,8 @@ def test_flags_of_code_on_at_tensor(namespace):
 
     raised, plain = SimpleNamespace(compiled_for="sm_90a"), SimpleNamespace(compiled_for="sm_90")
     assert full._for_its_gpu(raised, ("-O3",), "cuda") == ("-O3", FOR_90A)
-    assert full._for_its_gpu(raised, ("-arch=sm_90a",), "cuda") == ("-arch=sm_90a",)
+    assert full._for_its_gpu(raised, ("-arch=sm_90a",), "cuda") == (FOR_90A,)
+    assert full._for_its_gpu(plain, ("-arch=sm_80",), "cuda") == ("-gencode=arch=compute_80,code=sm_80",)
     assert full._for_its_gpu(plain, ("-O3",), "cuda") == full._for_its_gpu(raised, ("-O3",), "cpu") == ("-O3",)
     assert sources.for_one_alone("sm_90a", ()) and not sources.for_one_alone("sm_90a", tuple(LIST.split()))
 

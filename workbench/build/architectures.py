@@ -108,6 +108,21 @@ def capability(arch: str) -> str:
     return re.sub(r"^sm_(\d+)(\d)", r"\1.\2", arch)
 
 
+def gencode(arch: str) -> str:
+    """The flag for one architecture and no other: `-gencode=arch=compute_90a,code=sm_90a`."""
+    return f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"
+
+
+def exact(flags: Sequence[str]) -> tuple[str, ...]:
+    """The flags with a -gencode for each architecture that they name: nvcc 13 takes `-arch=sm_90a` for compute_90 too.
+
+    >>> exact(("-arch=sm_90a", "-O3"))
+    ('-O3', '-gencode=arch=compute_90a,code=sm_90a')
+    """
+    named = listed(flags)
+    return (*without(flags), *map(gencode, named)) if named else tuple(flags)
+
+
 def of_one_generation(arch: str) -> bool:
     """Is it one whose code runs on no later GPU: sm_90a, or sm_100f for a family?"""
     return arch.endswith(("a", "f"))
@@ -144,6 +159,8 @@ __all__ = [
     "architecture",
     "capability",
     "chosen",
+    "exact",
+    "gencode",
     "listed",
     "naming",
     "of_one_generation",

@@ -17,6 +17,7 @@ from typing import Any
 from .. import settings, toolchain
 from ..errors import BuildError, ToolchainError
 from . import architectures, cache, cpp, diagnostics, flags, headers, includes, nvcc_flags, process, store
+from .architectures import gencode
 from .diagnostics import Lines
 from .resources import Resources
 from .result import Build, Made
@@ -86,11 +87,6 @@ def _ask(path: str, mtime_ns: int, size: int) -> Nvcc:
             f"nvcc ({path}) does not say its version: {(done.stderr or done.stdout).strip()}. {INSTALL}"
         )
     return Nvcc(path, release[1], f"nvcc {release[1]} | {path} {mtime_ns} {size}")
-
-
-def gencode(arch: str) -> str:
-    """The flag for one architecture and no other: `-gencode=arch=compute_90a,code=sm_90a`."""
-    return f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"
 
 
 def host_compiler(compiler: toolchain.Compiler) -> str:

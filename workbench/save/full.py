@@ -101,9 +101,11 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
 
 
 def _for_its_gpu(kernel: Any, flags: tuple[str, ...], device: str) -> tuple[str, ...]:
-    """With the architecture that the text needs; those in the flags are nvcc's own affair, as torch has it too."""
-    if device != "cuda" or architectures.listed(flags) or not architectures.of_one_generation(kernel.compiled_for):
+    """With the architecture that the text needs; those in the flags stay, as torch has it too."""
+    if device != "cuda":
         return flags
+    if architectures.listed(flags):
+        return architectures.exact(flags)
     return sources.for_architectures(kernel.compiled_for, flags)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ..build import architectures, includes
 from ..build import flags as build_flags
-from ..build.nvcc import gencode
 from ..errors import SaveError
 from ..schema import Schema
 from ..source import Source, code
@@ -105,12 +104,11 @@ def for_architectures(arch: str, given: Sequence[str]) -> tuple[str, ...]:
     (('-O3',), ('-O3', '-gencode=arch=compute_90a,code=sm_90a'))
 
     Which GPUs a package is for is said when it is built. Code of one generation alone, which nvcc refuses for every
-    other, keeps its architecture, or all that its flags name. Not as `-arch=sm_90a`: nvcc 13 takes that for code of
-    compute_90 too.
+    other, keeps its architecture, or all that its flags name.
     """
     if not architectures.of_one_generation(arch):
         return architectures.without(given)
-    return (*architectures.without(given), *map(gencode, architectures.listed(given) or (arch,)))
+    return architectures.exact(given) if architectures.listed(given) else (*given, architectures.gencode(arch))
 
 
 def for_one_alone(arch: str, given: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..build import extension, full, host, undefined
+from ..build import architectures, extension, full, host, undefined
 from ..build.flags import links
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
@@ -84,7 +84,7 @@ class FullKernel(HostKernel):
                 [self.source],
                 name=f"wb_{self.schema.namespace}_{self.schema.name}",
                 extra_cflags=own if self.source.language == "cpp" else (),
-                extra_cuda_cflags=own if self.source.language == "cuda" else (),
+                extra_cuda_cflags=architectures.exact(own) if self.source.language == "cuda" else (),
                 extra_ldflags=[w for w in words if links(w)],
                 macros=full.MACROS,
                 after=self._after,
