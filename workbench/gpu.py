@@ -86,6 +86,18 @@ def target() -> Target:
     return Target(DEFAULT_ARCH, "no GPU here, and WORKBENCH_ARCH is not set")
 
 
+def wanted() -> str:
+    """The architecture that code is to run on: that of the GPU here, else WORKBENCH_ARCH, "" where nothing says.
+
+    Of several that a cell names it decides, where `target` would name another one.
+    """
+    if present():
+        import torch
+
+        return "sm_{}{}".format(*torch.cuda.get_device_capability())
+    return settings.arch() or ""
+
+
 def sm_count(index: int | None = None) -> int:
     """The multiprocessors of a GPU, the current one without an index.
 

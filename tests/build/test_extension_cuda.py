@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench import settings
+from workbench import gpu, settings
 from workbench.adopt import plan
 from workbench.build import extension, nvcc, reload, torch_ninja, wrappers
 from workbench.errors import BuildError, ToolchainError
@@ -57,6 +57,23 @@ def test_what_torch_reads_is_as_it_was(monkeypatch, former):
     home = torchs.CUDA_HOME
     rendered()
     assert (os.environ.get("TORCH_CUDA_ARCH_LIST"), torchs.CUDA_HOME) == (former, home)
+
+
+@pytest.mark.parametrize(
+    ("more", "flags", "arch"),
+    [
+        ("", (), "sm_90"),
+        ('asm volatile("tcgen05.fence; wgmma.fence.sync.aligned;");', (), "sm_90a"),
+        ("", ("-O3 -gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_100,code=sm_100"), "sm_90"),
+        ("", ("-arch=sm_100f",), "sm_100f"),
+    ],
+)
+def test_the_architecture_of_an_extension_is_that_of_its_flags_and_texts(monkeypatch, more, flags, arch):
+    monkeypatch.setattr(gpu, "present", lambda: False)
+    monkeypatch.setattr(extension.nvcc, "find", lambda why="": nvcc.Nvcc("/opt/cuda/bin/nvcc", "13.0", "13.0"))
+    monkeypatch.setenv("WORKBENCH_ARCH", "sm_90")
+    made = extension._cuda("scale", [Source(CUDA.replace("int i =", f"{more} int i ="), "cuda")], flags)
+    assert made is not None and made.arch == arch
 
 
 def test_an_architecture_that_torch_does_not_know():

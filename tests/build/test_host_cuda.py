@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from torch import Tensor
@@ -10,8 +11,9 @@ from torch import Tensor
 import workbench as wb
 from tests.tiers.test_host_cuda import SCALE
 from workbench import gpu, settings, tiers
-from workbench.build import headers, nvcc, nvrtc
+from workbench.build import driver, headers, nvcc, nvrtc
 from workbench.errors import BuildError, ToolchainError
+from workbench.inspect.cuda import embedded
 from workbench.source import Source
 from workbench.toolchain import compiler
 
@@ -157,3 +159,63 @@ def test_an_arch_that_nvcc_does_not_know(scale, monkeypatch):
     monkeypatch.setenv("WORKBENCH_ARCH", "sm_35")
     with pytest.raises(ToolchainError, match="does not compile for sm_35: set WORKBENCH_ARCH"):
         built(scale, FREE)
+
+
+# ---------------------------------------------------------------- architectures in flags and texts
+
+NEEDS_SM_90A = SCALE.replace("if (i < n)", 'asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");\n  if (i < n)')
+LIST = " ".join(f"-gencode arch=compute_{n},code=sm_{n}" for n in (80, 90, 100))
+
+
+@pytest.fixture
+def for_sm_90(monkeypatch):
+    monkeypatch.setattr(gpu, "present", lambda: False)
+    monkeypatch.setenv("WORKBENCH_ARCH", "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("flags", "arch"),
+    [("", "sm_90"), ("-arch=sm_80", "sm_80"), ("-arch sm_90a", "sm_90a"), (LIST, "sm_90"), ("-arch=sm_100f", "sm_100f")],
+)
+def test_the_device_half_is_for_the_architecture_of_its_flags(scale, for_sm_90, flags, arch):
+    kernel = built(scale, f"//! flags -O3 {flags}\n{SCALE}")
+    assert kernel.built.because == "" and kernel.arch == kernel.compiled_for == arch
+    assert driver.arch_of(Path(kernel.built.device.path).read_bytes()) == arch
+
+
+def test_a_text_that_needs_sm_90a_is_for_it(scale, for_sm_90):
+    kernel = built(scale, NEEDS_SM_90A)
+    assert (kernel.arch, kernel.build_notes) == ("sm_90a", ("for sm_90a: setmaxnreg in the text",))
+    assert driver.arch_of(Path(kernel.built.device.path).read_bytes()) == "sm_90a"
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [("-arch=hopper", "-arch=hopper names no GPU architecture"), ("-arch=sm_42", "does not compile for sm_42; .* Write one of these")],
+)
+def test_an_architecture_in_flags_that_is_none(scale, for_sm_90, flag, said):
+    with pytest.raises(ToolchainError, match=said):
+        built(scale, f"//! flags {flag}\n{SCALE}")
+
+
+@has_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "flags", "arch"),
+    [(NEEDS_SM_90A, "-ftz=true", "sm_90a"), (SCALE, "-arch=sm_80 -rdc=true -fopenmp", "sm_80")],
+)
+def test_nvcc_compiles_the_whole_for_it(scale, for_sm_90, text, flags, arch):
+    text = text.replace("const dim3 grid", "size_t all, total;\n  cudaMemGetInfo(&all, &total);\n  const dim3 grid")
+    kernel = built(scale, f"//! flags {flags}\n{text}")
+    assert kernel.built.because == "cudaMemGetInfo" and kernel.arch == arch
+    assert {driver.arch_of(c) for c in embedded(kernel.built.host.path)} == {arch}
+
+
+@has_nvcc
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [("-arch=hopper", "-arch=hopper names no GPU architecture"), ("-arch=sm_42", "does not compile for sm_42: write another one in its flags")],
+)
+def test_nvcc_is_given_an_architecture_that_is_none(scale, for_sm_90, flag, said):
+    with pytest.raises(ToolchainError, match=said):
+        built(scale, f"//! flags {flag}\n{FREE}")

@@ -459,23 +459,6 @@ def test_what_the_user_sets_is_not_set_twice():
     assert compile("template <int... N> __global__ void k(float* x) { if constexpr (sizeof...(N) == 0) x[0] = 1; }\n", "k<>", flags=("-std=c++17",)).diagnostics == ()
 
 
-@pytest.mark.parametrize(
-    ("arch", "flags", "text", "chosen"),
-    [
-        ("sm_90", (), "x", ("sm_90", "")),
-        ("sm_90", (), "wgmma.mma_async", ("sm_90a", "wgmma")),
-        ("sm_90", (), "cp.async.bulk.tensor.2d", ("sm_90a", "cp.async.bulk")),
-        ("sm_100", (), "tcgen05.mma", ("sm_100a", "tcgen05")),
-        ("sm_80", (), "wgmma", ("sm_80", "")),
-        ("sm_90a", (), "wgmma", ("sm_90a", "")),
-        ("sm_90", ("-arch=sm_90a",), "x", ("sm_90a", "flags")),
-        ("sm_90", ("-gencode", "arch=compute_80,code=sm_80"), "x", ("sm_80", "flags")),
-    ],
-)
-def test_the_architecture_follows_from_flags_and_text(arch, flags, text, chosen):
-    assert nvrtc_options.architecture(arch, flags, [text]) == chosen
-
-
 def test_readable_names():
     assert nvrtc_errors.readable("(void(*)(const float*, int))mine::scale") == "mine::scale"
     assert nvrtc_errors.readable("scale<float, 3>") == "scale<float, 3>"

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import toolchain
 from ..errors import BuildError, ToolchainError
-from . import structures
+from . import architectures, structures
 
 OLDEST = (12, 0)  # the first with kernels that belong to no context
 _MULTIPROCESSORS, _SHARED, _SHARED_LIMIT, _CLUSTERS, _MAJOR, _MINOR = 16, 8, 97, 120, 75, 76
@@ -45,10 +45,7 @@ class Device:
 
     def runs(self, arch: str) -> bool:
         """Can it run what was compiled for `arch`? Code of `sm_90a` runs there alone, that of sm_80 on sm_86 too."""
-        of, mine = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch), re.fullmatch(r"sm_(\d+)(\d)", self.arch)
-        if of is None or mine is None or of[1] != mine[1]:
-            return of is None
-        return of[2] == mine[2] if of[3] == "a" else int(of[2]) <= int(mine[2])
+        return architectures.runs(self.arch, arch)
 
 
 class Cubin:

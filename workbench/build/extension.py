@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from .. import gpu, toolchain
+from .. import toolchain
 from ..errors import SchemaError, ToolchainError
 from ..source import Source
 from ..toolchain import Compiler
-from . import cache, extension_run, flags, headers, includes, nvcc, prelude, store, torch_ninja
+from . import architectures, cache, extension_run, flags, headers, includes, nvcc, prelude, store, torch_ninja
 from .body_parts import line_directive
 from .diagnostics import Lines
 from .result import Build
@@ -58,8 +58,9 @@ def build(
 
     The options have torch's names. `Source.path` is the folder of its quoted includes, which are in the key. `macros`
     names a header of this package that every source includes first; `after` is text behind the first source.
-    Optimisation of C++ is -O1 where `extra_cflags` do not say. nvcc compiles CUDA sources, for
-    `gpu.target` alone; where torch was built without CUDA, what comes of them can be looked at and not be loaded.
+    Optimisation of C++ is -O1 where `extra_cflags` do not say. nvcc compiles CUDA sources, for one architecture where
+    `extra_cuda_cflags` name none (`architectures.chosen`); where torch was built without CUDA, what comes of them can
+    be looked at and not be loaded.
 
     Raises BuildError with the compiler's messages on the user's lines, also for what the linker does not find and
     after `limit_s` seconds; ToolchainError without a compiler, ninja or nvcc, and for what needs torch's own CUDA where
@@ -107,7 +108,9 @@ def _cuda(name: str, sources: Sequence[Source], cflags: Sequence[str]) -> Cuda |
             f"torch here ({toolchain.torch().version}) was built without CUDA, and {name} needs "
             f"{found[1] or found[0]}: install a torch with CUDA (https://pytorch.org/get-started/locally)"
         )
-    return Cuda(nvcc.find("CUDA code on torch::Tensor"), gpu.target().arch)
+    words = [w for f in cflags for w in _words(f)]
+    texts = [t for s in mine for t in architectures.texts(s.text, s.path, words)]
+    return Cuda(nvcc.find("CUDA code on torch::Tensor"), architectures.chosen(words, texts)[0])
 
 
 def headers_of(

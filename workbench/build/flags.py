@@ -121,5 +121,5 @@ def _units(flags: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def links(word: str) -> bool:
-    """Is the flag the linker's?"""
-    return word.startswith(LIBRARY) or word.endswith((".a", ".so", ".o"))
+    """Is the flag the linker's? `-lineinfo` is nvcc's, and no library."""
+    return (word.startswith(LIBRARY) and word != "-lineinfo") or word.endswith((".a", ".so", ".o"))

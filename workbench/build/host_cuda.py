@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import BuildError, Diagnostic, ToolchainError
 from ..source import Source
-from . import cpp, diagnostics, host_parts, nvcc, symbols
+from . import architectures, cpp, diagnostics, host_parts, nvcc, nvcc_flags, symbols
 from .cuda_pieces import Text
 from .cuda_split import Halves, Whole
 from .host import Room
@@ -27,7 +27,6 @@ _OF_NVRTC = re.compile(
     r"--?(?:use_fast_math|maxrregcount|ftz|prec-div|prec-sqrt|fmad|lineinfo|generate-line-info|extra-device-vectorization|"
     r"ptxas-options|Xptxas|device-debug|dopt|split-compile|relocatable-device-code)\b|-G$"
 )
-_OF_NVCC = re.compile(r"--?(?:expt-|extended-lambda|gencode|arch|code|threads|t\d|Xcompiler|ccbin|diag|rdc)")
 _UNKNOWN = re.compile(
     r"[‘'](?P<gcc>\w+)[’'] (?:was not declared|has not been declared|does not name a type|is not a (?:class|type))"
     r"|identifier \"(?P<nvcc>\w+)\" is undefined"
@@ -147,12 +146,14 @@ def _as_typed(error: BuildError, source: Source) -> BuildError:
 def parted(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Flags of a cell for the C++ compiler and for NVRTC.
 
-    >>> parted(("-O3", "-DN=4", "--use_fast_math"))
-    (('-O3', '-DN=4'), ('-DN=4', '--use_fast_math'))
+    >>> parted(("-O3", "-DN=4", "--use_fast_math", "-arch=sm_90a", "-Xcompiler", "-fopenmp"))
+    (('-O3', '-DN=4', '-fopenmp'), ('-DN=4', '--use_fast_math', '-arch=sm_90a'))
     """
+    words = nvcc_flags.units(flags)
+    named = architectures.naming(words)
     both = ("-I", "-D", "-U", "-std=")
-    host = tuple(f for f in flags if not _OF_NVRTC.match(f) and not _OF_NVCC.match(f))
-    return host, tuple(f for f in flags if _OF_NVRTC.match(f) or f.startswith(both))
+    host = tuple(h for w in architectures.without(words) if not _OF_NVRTC.match(w) for h in nvcc_flags.for_the_host(w))
+    return host, tuple(w for w in words if _OF_NVRTC.match(w) or w.startswith(both) or w in named)
 
 
 def _needs_the_whole(error: BuildError, parts: Halves) -> str:

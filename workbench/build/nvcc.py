@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from .. import settings, toolchain
 from ..errors import BuildError, ToolchainError
-from . import cache, cpp, diagnostics, flags, headers, includes, process, store
+from . import architectures, cache, cpp, diagnostics, flags, headers, includes, nvcc_flags, process, store
+from .architectures import gencode
 from .diagnostics import Lines
 from .resources import Resources
 from .result import Build, Made
@@ -87,11 +89,6 @@ def _ask(path: str, mtime_ns: int, size: int) -> Nvcc:
     return Nvcc(path, release[1], f"nvcc {release[1]} | {path} {mtime_ns} {size}")
 
 
-def gencode(arch: str) -> str:
-    """The flag for one architecture and no other: `-gencode=arch=compute_90a,code=sm_90a`."""
-    return f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"
-
-
 def host_compiler(compiler: toolchain.Compiler) -> str:
     """The program that nvcc is to call for host code: launchers of compilers are not for it.
 
@@ -141,11 +138,25 @@ class Unit:
         return Lines(self.text, self.file, self.folders)
 
     @cached_property
+    def target(self) -> str:
+        """The architecture: that of the flags where they name one."""
+        flag = architectures.strange(self.flags)
+        if flag:
+            raise ToolchainError(f"{flag} names no GPU architecture: write it like -arch=sm_90", **self._place_of(flag))
+        texts = architectures.texts(self.text, self.folders[0] if self.folders else "", self.flags)
+        return architectures.architecture(self.arch, self.flags, texts)[0]
+
+    def _place_of(self, word: str) -> dict[str, Any]:
+        """The line of the user's flags that says it."""
+        file, line = self.lines.mentioning(rf"//!\s*flags\b.*{re.escape(word)}")
+        return {"file": file, "line": line} if line else {}
+
+    @cached_property
     def key(self) -> str:
         texts = includes.digests(self.text, [*self.folders, headers.FOLDER], flags.folders(self.flags))
         torch = toolchain.torch()
         return store.key({
-            "kind": "nvcc", "nvcc": self.nvcc.identity, "compiler": self.compiler.identity, "arch": self.arch,
+            "kind": "nvcc", "nvcc": self.nvcc.identity, "compiler": self.compiler.identity, "arch": self.target,
             "flags": self.flags, "torch": (torch.version, torch.revision, torch.lib), "search": settings.search_paths(),
             "text": self.text if cpp.NAMES_ITS_FILE.search(self.text) else self.lines.unlabelled,
             "headers": sorted((os.path.basename(path), digest) for path, digest in texts.items()),
@@ -157,9 +168,9 @@ class Unit:
         hosts = "-fPIC,-fvisibility=hidden,-fdiagnostics-color=never"
         links = ["-z,defs", flags.ITS_OWN, f"-rpath,{torch.lib}"]
         hosts += ",-fno-gnu-unique" if self.compiler.family == "gcc" else ""
-        given = [w for word in self.flags for w in _spoken(word)]
+        given = nvcc_flags.spoken(architectures.without(self.flags))  # one architecture, and it is given already
         return [
-            self.nvcc.path, "-ccbin", host_compiler(self.compiler), gencode(self.arch), "-std=c++20", "-O2",
+            self.nvcc.path, "-ccbin", host_compiler(self.compiler), gencode(self.target), "-std=c++20", "-O2",
             f"-Xcompiler={hosts}", "-Xptxas=-v", "--expt-relaxed-constexpr", "--extended-lambda", flags.STABLE_ABI,
             *(f"-I{folder}" for folder in (headers.FOLDER, *self.folders)),
             *(word for folder in torch.include for word in ("-isystem", folder)),
@@ -203,36 +214,12 @@ class Unit:
             )
         unknown = re.search(r"Unsupported gpu architecture '([^']+)'", log)
         if unknown:
-            return ToolchainError(
-                f"nvcc {self.nvcc.release} does not compile for {self.arch}: set WORKBENCH_ARCH to another"
-            )
+            named = architectures.listed(self.flags)
+            cure = "write another one in its flags" if named else "set WORKBENCH_ARCH to another"
+            refused = f"nvcc {self.nvcc.release} does not compile for {self.target}: {cure}"
+            return ToolchainError(refused, **(self._place_of(self.target.removeprefix("sm_")) if named else {}))
         error = diagnostics.error(said, log, otherwise=f"nvcc failed with exit status {done.code}")
         return store.Passing(error) if cpp.MAY_PASS.search(log) else error
-
-
-def _spoken(word: str) -> tuple[str, ...]:
-    """A flag as nvcc takes it: what is the C++ compiler's goes through -Xcompiler."""
-    if flags.links(word):
-        return (f"-Xlinker={word.removeprefix('-Wl,')}",) if word.startswith("-Wl,") else (word,)
-    own = (
-        "-I",
-        "-D",
-        "-U",
-        "-std=",
-        "-g",
-        "-G",
-        "-X",
-        "--",
-        "-lineinfo",
-        "-use_fast_math",
-        "-maxrregcount",
-        "-O",
-        "-t",
-    )
-    host = word.startswith(("-fopenmp", "-march", "-mtune", "-m", "-f", "-W", "-pthread")) and not word.startswith(
-        "-maxrreg"
-    )
-    return (f"-Xcompiler={word}",) if host or (word.startswith("-") and not word.startswith(own)) else (word,)
 
 
 def resources(log: str) -> tuple[tuple[str, Resources], ...]:

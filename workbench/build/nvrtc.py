@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, Diagnostic, ToolchainError, WorkbenchError
-from . import cache, cuda_headers, diagnostics, includes, nvrtc_errors, nvrtc_library, nvrtc_options, ptxas, store
+from . import (
+    architectures,
+    cache,
+    cuda_headers,
+    diagnostics,
+    includes,
+    nvrtc_errors,
+    nvrtc_library,
+    nvrtc_options,
+    ptxas,
+    store,
+)
 from . import flags as arguments
 from .body_parts import line_directive, quoted
 from .cpp import LIMIT_S, MAY_PASS, NAMES_ITS_FILE
@@ -132,18 +143,18 @@ class Unit:
     @cached_property
     def target(self) -> tuple[str, str]:
         """(the architecture, why it is not the one that was asked for)"""
-        flag = nvrtc_options.strange_architecture(self.flags)
+        flag = architectures.strange(self.flags)
         if flag:
             said = f"{flag} names no GPU architecture: write it like -arch=sm_90"
             raise ToolchainError(said, **self._place_of(flag))
-        arch, because = nvrtc_options.architecture(self.arch, self.flags, self.texts)
+        arch, because = architectures.architecture(self.arch, self.flags, self.texts)
         number = re.fullmatch(r"sm_(\d+)[af]?", arch)
         known = nvrtc_library.architectures()
         if number and int(number[1]) in known:
             return arch, because
         version = "{}.{}".format(*nvrtc_library.version())
         able = ", ".join(f"sm_{n}" for n in known)
-        by_flags = bool(nvrtc_options.architecture("", self.flags, ())[0])
+        by_flags = bool(architectures.listed(self.flags))
         newer = number and int(number[1]) > known[-1]
         cure = (
             f"A newer one may: type `{nvrtc_library.INSTALL} --upgrade`"

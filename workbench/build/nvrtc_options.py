@@ -1,4 +1,4 @@
-"""The options of NVRTC, as pure functions: ours, the user's nvcc flags, and the architecture that a text needs."""
+"""The options of NVRTC, as pure functions: ours, and the user's nvcc flags."""
 
 from __future__ import annotations
 
@@ -21,21 +21,14 @@ HOST_AS_DEVICE = "-default-device"
 _DROPPED = re.compile(
     r"-O\d?|--optimize(?:=.*)?|--?expt-(?:relaxed-constexpr|extended-lambda)|--?extended-lambda|-Xcompiler=.*|"
     r"--compiler-options=.*|-ccbin(?:=.*)?|--threads(?:=.*)?|-t=?\d+|-Xfatbin=.*|--?generate-code=.*|-gencode=.*|-f?PIC|"
-    r"--?gpu-architecture=.*|-arch=.*|-x=?cu"
+    r"--?gpu-architecture=.*|--?arch=.*|-code=.*|--?gpu-code=.*|-x=?cu"
 )
 _DROPPED_WITH_VALUE = {"-Xcompiler", "--compiler-options", "-ccbin", "--threads", "-t", "-x", "-gencode", "-Xfatbin",
-                       "--generate-code", "-arch", "--gpu-architecture", "-O", "--optimize"}  # fmt: skip
+                       "--generate-code", "-arch", "--arch", "--gpu-architecture", "-code", "--gpu-code", "-O",
+                       "--optimize"}  # fmt: skip
 _PTXAS = {"-Xptxas", "--ptxas-options"}
 _WITH_VALUE = {"-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-std", "--std", "-include",
                "--pre-include", "-maxrregcount", "--maxrregcount"}  # fmt: skip
-_ARCH = re.compile(r"(?:sm|compute)_(\d+[af]?)")
-_ARCH_FLAGS = frozenset({"-arch", "--arch", "-gencode", "--generate-code", "--gpu-architecture"})
-_ANY_ARCH = frozenset({"native", "all", "all-major"})  # nvcc's, for the GPU at hand
-# Instructions that exist for one generation alone, and headers that use them.
-_OWN_INSTRUCTIONS = re.compile(
-    r"\b(?:wgmma|setmaxnreg|tcgen05|cp\.async\.bulk|tensormap)\b|\bcuda::ptx\b|\bcute::|\bcutlass/"
-)
-_WITH_OWN = {90, 100, 101, 103, 110, 120, 121}
 
 
 def options(
@@ -94,40 +87,6 @@ def translated(flags: Sequence[str]) -> tuple[str, ...]:
         else:
             made.append(flag)
     return tuple(made)
-
-
-def architecture(arch: str, flags: Sequence[str], texts: Sequence[str]) -> tuple[str, str]:
-    """(the architecture to compile for, why it is not `arch`): `-arch` of the flags, or what the texts need.
-
-    >>> architecture("sm_90", (), ['asm("setmaxnreg.inc.sync.aligned.u32 240;");'])
-    ('sm_90a', 'setmaxnreg')
-    """
-    joined = " ".join(flags)
-    named = _ARCH.findall(joined) if re.search(r"-arch|-gencode|--gpu-architecture|--generate-code", joined) else []
-    if named:
-        return f"sm_{named[-1]}", "" if f"sm_{named[-1]}" == arch else "flags"
-    if arch[-1:].isdigit() and int(arch.removeprefix("sm_") or 0) in _WITH_OWN:
-        found = next(filter(None, (_OWN_INSTRUCTIONS.search(t) for t in texts)), None)
-        if found:
-            return f"{arch}a", found[0].rstrip(":/")
-    return arch, ""
-
-
-def strange_architecture(flags: Sequence[str]) -> str:
-    """The flag that names an architecture which is none, "" where all do.
-
-    >>> strange_architecture(("-O3", "-arch=hopper"))
-    '-arch=hopper'
-    """
-    rest = iter(flags)
-    for flag in rest:
-        name, _, value = flag.partition("=")
-        if name not in _ARCH_FLAGS:
-            continue
-        value = value or next(rest, "")
-        if not _ARCH.search(value) and value not in _ANY_ARCH:
-            return f"{name}={value}" if "=" in flag else f"{name} {value}"
-    return ""
 
 
 def limits_cooperative_groups(texts: Sequence[str]) -> bool:

@@ -22,6 +22,7 @@ from types import ModuleType
 
 from .. import settings
 from ..errors import ToolchainError
+from . import architectures
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,7 @@ class Cuda:
     @property
     def arch_list(self) -> str:
         """As torch writes it: "9.0" for sm_90, "9.0a" for sm_90a."""
-        number = self.arch.removeprefix("sm_")
-        digits = number.rstrip("af")
-        return f"{digits[:-1]}.{digits[-1]}{number[len(digits) :]}"
+        return architectures.capability(self.arch)
 
 
 _one_at_a_time = threading.Lock()

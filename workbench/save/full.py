@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..build import architectures
 from ..build import host as live
 from ..build.flags import links
 from ..build.prelude import _PYTHON
@@ -38,7 +39,7 @@ def native(kernel: Any, number: int = 0) -> Native:
         )  # fmt: skip
     stem, suffix = f"{schema.name}_{slot}_{device}", "cu" if device == "cuda" else "cpp"
     kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
-    flags = sources.flags(kernel.declaration.flags, kernel.source)
+    flags = _for_its_gpu(kernel, sources.flags(kernel.declaration.flags, kernel.source), device)
     text = _inside(kernel.text(live.CPU), kernel, stem)
     found = _MODULE.search(text)
     assert found is not None, "the wrapper registers itself"
@@ -79,7 +80,7 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
             "write their blocks into one source"
         )
     words = tuple(w for _, text in directives_of(source) if text.startswith("flags ") for w in text.split()[1:])
-    flags = sources.flags(words, source)
+    flags = _for_its_gpu(kernel, sources.flags(words, source), device)
     suffix = "cu" if device == "cuda" else "cpp"
     name = f"{kernel.schema.namespace}_{digest(source.text)[:8]}.{suffix}"
     main, around = f"csrc/kernels/{name}", f"csrc/{name}"
@@ -97,6 +98,15 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
         "forward", device, source.language, "block", files, (unit,), (), origins, (WITHOUT_PYTHON,),
         tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True, number=number,
     )  # fmt: skip
+
+
+def _for_its_gpu(kernel: Any, flags: tuple[str, ...], device: str) -> tuple[str, ...]:
+    """With the architecture that the text needs; those in the flags stay, as torch has it too."""
+    if device != "cuda":
+        return flags
+    if architectures.listed(flags):
+        return architectures.exact(flags)
+    return sources.for_architectures(kernel.compiled_for, flags)
 
 
 def _pybind(source: Source) -> tuple[str, ...]:

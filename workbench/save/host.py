@@ -31,7 +31,7 @@ def native(kernel: Any, number: int = 0) -> Native:
     kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
     flags = sources.flags(kernel.declaration.flags, kernel.source)
     if device == "cuda":
-        flags = tuple(f for f in flags if not f.startswith(("-arch", "--gpu-architecture", "-default-device")))
+        flags = tuple(f for f in sources.for_architectures(kernel.arch, flags) if f != "-default-device")
     header = "wb_host_gpu.h" if device == "cuda" else "wb_host.h"
     text = "\n".join(sources.included(kernel.source, kept.main, f"{stem}_text", kernel.declaration.flags)) + "\n"
     room = live.Room(header, KEYS[device], text, (kept.main, 1), guard=device == "cuda")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..build import architectures
 from ..build.body_parts import literal
 from ..errors import SaveError
 from . import judges, project, python, registration, support, templates
@@ -168,8 +169,11 @@ def _kernel(op: SavedOp, n: Native, shared: Sequence[str]) -> list[str]:
         ]  # fmt: skip
         if flags and n.device == "cpu":
             lines += _listed("cxx-flags", flags)
-        if flags and n.device == "cuda":
-            lines += _listed("cuda-flags", flags)
+        if n.device == "cuda":  # the builder compiles for its own list of GPUs beside every -gencode, so this is cut
+            named = [architectures.capability(a) for a in architectures.listed(flags)]
+            flags = [*architectures.without(flags)]
+            lines += _listed("cuda-capabilities", named) if named else []
+            lines += _listed("cuda-flags", flags) if flags else []
         lines.append("")
     return lines
 

@@ -15,7 +15,7 @@ from .model import Native, Unit
 from .support import own
 from .tables import Dtypes, Group, groups, tables, told
 
-_NVRTC_ONLY = ("-default-device", "--device-int128", "--no-source-include", "-arch", "--gpu-architecture")
+_NVRTC_ONLY = ("-default-device", "--device-int128", "--no-source-include")
 
 
 def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
@@ -29,13 +29,8 @@ def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     for g in made:
         path = f"csrc/{stem}_kernels{g.suffix}.cu"
         files[path] = kernels(kernel, stem, g, kept.main)
-        flags = [
-            f
-            for f in sources.flags(kernel.declaration.flags_for(g.tuned), kernel.source)
-            if not f.startswith(_NVRTC_ONLY)
-        ]
-        if kernel.arch.endswith("a"):  # what the text needs exists there alone
-            flags.append(f"-arch={kernel.arch}")
+        flags = sources.flags(kernel.declaration.flags_for(g.tuned), kernel.source)
+        flags = tuple(f for f in sources.for_architectures(kernel.arch, flags) if not f.startswith(_NVRTC_ONLY))
         units.append(Unit(path, ("--expt-relaxed-constexpr", *(f for f in flags if not links(f)))))
         linked += [f for f in flags if links(f)]
     return Native(
@@ -68,9 +63,10 @@ def kernels(kernel: Any, stem: str, group: Group, main: str) -> str:
             if not sources.in_no_namespace(kernel.source):
                 name = f"::{space}::{name.rpartition('))')[2] if name.startswith('(void') else name}"
             made += [
-                f'extern "C" int {raw.entry(stem + group.suffix, k, function.name)}(const wb_value* v, const wb_launch* g) {{',
+                f'extern "C" int {raw.entry(stem + group.suffix, k, function.name)}(const wb_value* v, wb_launch* g) {{',
+                "  static wb_allowed allowed;",
                 *checks,
-                f"  return wb_start({name}, g{', ' * bool(passed)}{passed});",
+                f"  return wb_start({name}, allowed, g{', ' * bool(passed)}{passed});",
                 "}",
             ]
     more = [line for line in cuda_body.prelude(kernel.source, types) if line.startswith("using ")]
@@ -90,7 +86,7 @@ def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
     declaration, schema = kernel.declaration, kernel.native_schema
     functions = [b.function.name for b in bind(declaration.functions, declaration)]
     declared = [
-        f'extern "C" int {raw.entry(stem + g.suffix, k, f)}(const wb_value* v, const wb_launch* g);'
+        f'extern "C" int {raw.entry(stem + g.suffix, k, f)}(const wb_value* v, wb_launch* g);'
         for g in made for k in range(len(g.instances)) for f in functions
     ]  # fmt: skip
 
@@ -99,6 +95,7 @@ def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
 
     return own("\n".join([
         f"// Host code of {schema.qualname}, {kernel.slot} on GPUs: checks, allocates and launches the kernels of {main}.",
+        *([f'#define WB_ARCH "{kernel.arch}"'] if sources.for_one_alone(kernel.arch, declaration.flags) else []),
         '#include "launcher.h"',
         '#include "launcher_cuda.h"',
         "",

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..build import architectures, includes
 from ..build import flags as build_flags
-from ..build import includes
 from ..errors import SaveError
 from ..schema import Schema
 from ..source import Source, code
@@ -95,6 +95,25 @@ def flags(given: Sequence[str], source: Source) -> tuple[str, ...]:
                 f"{where(source)} is built with {word}, a folder of this machine: put what it needs beside the notebook"
             )
     return tuple(given)
+
+
+def for_architectures(arch: str, given: Sequence[str]) -> tuple[str, ...]:
+    """The flags of CUDA code that was built for `arch`, as a package's nvcc takes them.
+
+    >>> for_architectures("sm_90", ("-O3", "-arch=sm_90")), for_architectures("sm_90a", ("-O3",))
+    (('-O3',), ('-O3', '-gencode=arch=compute_90a,code=sm_90a'))
+
+    Which GPUs a package is for is said when it is built. Code of one generation alone, which nvcc refuses for every
+    other, keeps its architecture, or all that its flags name.
+    """
+    if not architectures.of_one_generation(arch):
+        return architectures.without(given)
+    return architectures.exact(given) if architectures.listed(given) else (*given, architectures.gencode(arch))
+
+
+def for_one_alone(arch: str, given: Sequence[str]) -> bool:
+    """Does the package's code run on GPUs of `arch` and on no others?"""
+    return architectures.of_one_generation(arch) and len(architectures.listed(given)) < 2
 
 
 def where(source: Source) -> str:

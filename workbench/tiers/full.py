@@ -6,7 +6,8 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..build import extension, full, host, undefined
+from ..build import architectures, extension, full, host, undefined
+from ..build.flags import links
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
@@ -78,13 +79,13 @@ class FullKernel(HostKernel):
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
         if self._build is None or not self._build.there:
             words = self.declaration.flags
-            own = [w for w in words if not w.startswith(("-l", "-L", "-Wl,"))]
+            own = [w for w in words if not links(w)]
             self._build = extension.build(
                 [self.source],
                 name=f"wb_{self.schema.namespace}_{self.schema.name}",
                 extra_cflags=own if self.source.language == "cpp" else (),
-                extra_cuda_cflags=own if self.source.language == "cuda" else (),
-                extra_ldflags=[w for w in words if w.startswith(("-l", "-L", "-Wl,"))],
+                extra_cuda_cflags=architectures.exact(own) if self.source.language == "cuda" else (),
+                extra_ldflags=[w for w in words if links(w)],
                 macros=full.MACROS,
                 after=self._after,
             )

@@ -10,20 +10,19 @@ import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 
-from .. import gpu
-from ..build import cuda_body, driver, native, nvrtc, nvrtc_options
+from ..build import cuda_body, native, nvrtc
 from ..build.cuda_body import CudaBody
 from ..build.resources import Resources
 from ..build.result import Build
 from ..errors import SchemaError
+from .on_gpu import OnGpu
 from .raw import RawKernel
 
 
-class RawCudaKernel(RawKernel):
+class RawCudaKernel(OnGpu, RawKernel):
     """A raw CUDA cell: its `__global__` functions with a grid are launched in text order, its directives say all else.
 
     >>> kernel = RawCudaKernel(source, op.schema, "forward", functions(source.text, "cuda"))
@@ -32,17 +31,7 @@ class RawCudaKernel(RawKernel):
     (Resources(kernel='rmsnorm<float, float, 256>', registers=38, ...),)
     """
 
-    runs_on = "cuda"
     _line_info = False
-
-    @cached_property
-    def arch(self) -> str:
-        """What it is compiled for, all forms alike: `flags -arch=...`, else see `gpu.target`."""
-        return nvrtc_options.architecture(gpu.target().arch, self.declaration.flags, ())[0]
-
-    @property
-    def compiled_for(self) -> str:
-        return self.arch
 
     def build(self, combinations: Sequence[Mapping[str, torch.dtype | None]]) -> list[SchemaError | None]:
         """See `RawKernel.build`. The forms are compiled in one run of NVRTC, which takes one text at a time anyway."""
@@ -93,22 +82,12 @@ class RawCudaKernel(RawKernel):
 
     @property
     def build_notes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(build.note for _, build in self._forms.values() if build.note))
+        return tuple(dict.fromkeys([*super().build_notes, *(b.note for _, b in self._forms.values() if b.note)]))
 
     @property
     def resources(self) -> tuple[Resources, ...]:
         """What each kernel takes, form by form."""
         return tuple(r for _, build in self._forms.values() for r in build.resources)
-
-    @property
-    def unrunnable(self) -> str:
-        """Why it cannot run on this machine: there is no GPU, or another one than it was compiled for."""
-        if not gpu.present():
-            return "no GPU here"
-        here = driver.devices()
-        if any(d.runs(self.arch) for d in here):
-            return ""
-        return f"compiled for {self.arch}, the GPU here is {here[0].arch}"
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         """See `RawKernel.install`; a kernel that cannot run here is given to no one."""

@@ -18,8 +18,6 @@ inline void ok(int code, const char* what) {
   if (__builtin_expect(code != 0, 0)) runtime_problem(what, code);
 }
 
-constexpr int MAX_GPUS = 64;
-
 inline int32_t ask(cudaDeviceAttr attribute, int device) {
   int value = 0;
   ok(cudaDeviceGetAttribute(&value, attribute, device), "asking for the GPU");
@@ -28,9 +26,9 @@ inline int32_t ask(cudaDeviceAttr attribute, int device) {
 
 // What a launch must know of a device; asked once.
 inline Gpu* known_gpu(int device) {
-  static Gpu gpus[MAX_GPUS];
-  static std::atomic<bool> known[MAX_GPUS];
-  if (device < 0 || device >= MAX_GPUS) problem("GPU %d is one of more than %d", device, MAX_GPUS);
+  static Gpu gpus[WB_GPUS];
+  static std::atomic<bool> known[WB_GPUS];
+  if (device < 0 || device >= WB_GPUS) problem("GPU %d is one of more than %d", device, WB_GPUS);
   if (__builtin_expect(!known[device].load(std::memory_order_acquire), 0)) {
     const int32_t major = ask(cudaDevAttrComputeCapabilityMajor, device);
     gpus[device] = {10 * major + ask(cudaDevAttrComputeCapabilityMinor, device), ask(cudaDevAttrMultiProcessorCount, device),
@@ -73,14 +71,23 @@ inline void zero(CudaFrame& f, Tensor& t) {
   ok(cudaMemsetAsync(t.data, 0, bytes, static_cast<cudaStream_t>(f.stream)), "filling memory with zeros");
 }
 
-[[noreturn]] __attribute__((noinline, cold)) inline void failed(const CudaFrame& f, const Function& function, const Geometry& g, int code) {
+[[noreturn]] __attribute__((noinline, cold)) inline void failed(CudaFrame& f, const Function& function, const Geometry& g, int code, int own) {
+  if (code == cudaErrorInvalidValue && own && int64_t(g.shared) + own > f.gpu->shared_limit) {
+    f.at = g.at;
+    f.too_much_shared(g.shared, own);
+  }
   Message what;
   what.add("launching %s on a grid of (%u, %u, %u), blocks of (%u, %u, %u) and %u bytes of shared memory", function.name,
            g.grid[0], g.grid[1], g.grid[2], g.block[0], g.block[1], g.block[2], g.shared);
   Message more;
-  if (code == cudaErrorNoKernelImageForDevice)
+  // The first is a launch's, the second of asking what the kernel takes.
+  if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction)
+#ifdef WB_ARCH
+    more.add(": it is for " WB_ARCH " alone, this GPU is sm_%d", f.gpu->arch);
+#else
     more.add(": it was not compiled for this GPU, sm_%d; build the package with TORCH_CUDA_ARCH_LIST=%d.%d", f.gpu->arch,
              f.gpu->arch / 10, f.gpu->arch % 10);
+#endif
   if (code == cudaErrorLaunchOutOfResources) more.add(": its registers do not leave room for blocks of that size");
   runtime_problem(what.text, code, more.text);
 }
@@ -92,10 +99,10 @@ inline void call_kernels(CudaFrame& f) {
     const Geometry& g = f.kernels[k];
     if (__builtin_expect(f.none != 0, 0)) refuse_none(f, function);
     wb_launch launch = {{g.grid[0], g.grid[1], g.grid[2]}, {g.block[0], g.block[1], g.block[2]},
-                        {g.cluster[0], g.cluster[1], g.cluster[2]}, g.shared, f.stream};
-    const int code = reinterpret_cast<int (*)(const Value*, const wb_launch*)>(function.entry)(f.values, &launch);
+                        {g.cluster[0], g.cluster[1], g.cluster[2]}, g.shared, f.index, f.stream, 0};
+    const int code = reinterpret_cast<int (*)(const Value*, wb_launch*)>(function.entry)(f.values, &launch);
     if (__builtin_expect(code > 0, 0)) misfit(f, function, code);
-    if (__builtin_expect(code < 0, 0)) failed(f, function, g, -code);
+    if (__builtin_expect(code < 0, 0)) failed(f, function, g, -code, launch.own);
   }
 }
 
