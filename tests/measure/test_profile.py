@@ -73,6 +73,79 @@ def test_native_code_is_a_kernel_forward_and_backward(namespace):
     assert report.phase("forward").moved_bytes == (2 * 64 * 256 + 256) * 4
 
 
+SPIN = """\
+//! n = x.numel()
+//! out = empty(x.shape)
+void slow(const float* x, float* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    volatile float y = x[i];
+    for (int j = 0; j < 200; ++j) y = y * 0.5f;
+    out[i] = x[i] + 1;
+  }
+}
+"""
+SPIN_ON_TENSORS = """\
+#include <torch/extension.h>
+torch::Tensor slow(const torch::Tensor& x) {
+  auto out = at::empty_like(x);
+  const float* from = x.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    volatile float y = from[i];
+    for (int j = 0; j < 200; ++j) y = y * 0.5f;
+    out.data_ptr<float>()[i] = from[i] + 1;
+  }
+  return out;
+}
+"""
+
+
+def slow(namespace):
+    @wb.op(f"{namespace}::slow")
+    def slow(x: Tensor) -> Tensor:
+        return x + 1
+
+    @slow.cases
+    def _(t):
+        yield t(100, 100)
+
+    return slow
+
+
+def in_python(op):
+    @op.kernel("cpu")
+    def _(x):
+        return torch.tensor([v + 1 for v in x.flatten().tolist()]).reshape(x.shape)
+
+
+KERNELS = {"raw": lambda op: wb.cpp(op, SPIN), "C++ on tensors": lambda op: wb.cpp(op, SPIN_ON_TENSORS), "Python": in_python}
+
+
+@pytest.mark.parametrize("how", KERNELS)
+def test_the_time_of_a_kernel_that_saves_nothing_is_the_kernels(namespace, how):
+    op = slow(namespace)
+    KERNELS[how](op)
+    report = op.profile()
+    forward = report.phase("forward")
+    assert forward.kernel_us > 0.5 * forward.traced_us and forward.kernel_us > forward.dispatch_us
+    assert f"{namespace}::slow_forward" in {k.name for k in report.kernels if k.phase == "forward"}
+    assert "dispatch dominates" not in {a.rule for a in report.advice if a.phase == "forward"}
+
+
+def test_a_backward_that_leaves_a_gradient_out_is_native_all_the_same(namespace):
+    @wb.op(f"{namespace}::times")
+    def times(x: Tensor, w: Tensor) -> Tensor:
+        return x * w
+
+    @times.cases
+    def _(t):
+        yield t(64, 64), t(64, 64)
+
+    code = "//! n = x.numel()\n//! grad_x = empty(x.shape)\nvoid backward(const float* grad_out, const float* w, float* grad_x, int64_t n) {\n  for (int64_t i = 0; i < n; ++i) grad_x[i] = grad_out[i] * w[i];\n}\n"
+    wb.cpp(f"{namespace}::times.backward", code)
+    found = {k.name: k.count for k in times.profile().kernels if k.phase == "backward"}
+    assert found[f"{namespace}::times_partial_backward"] == 1 and f"{namespace}::times_backward" not in found
+
+
 def test_without_a_name_the_case_to_be_measured_else_the_largest(namespace):
     op = scaled(namespace)
     assert profiling.choose(op, None).label == "large float32"

@@ -186,8 +186,10 @@ def native_names(op, device: str) -> frozenset[str]:
     names: set[str] = set()
     for (slot, where), version in op.slots.items():
         if where == device and version.source is not None:
-            suffixes = ("", "_forward") if slot == "forward" else ("_backward",)
+            suffixes = ("", "_forward") if slot == "forward" else ("_backward", "_partial_backward")
             names |= {f"{op.qualname}{s}" for s in suffixes}
+            if slot == "backward" and op.backward_op is not None:  # of a library's op it has a name of its own
+                names.add(op.backward_op.name())
     return frozenset(names)
 
 
