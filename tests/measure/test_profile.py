@@ -99,6 +99,19 @@ torch::Tensor slow(const torch::Tensor& x) {
 """
 
 
+TRITON_SLOW = """\
+@triton.jit
+def add_one(x, out, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    for s in range(0, n, B):
+        tl.store(out + s + i, tl.load(x + s + i, mask=s + i < n) + 1, mask=s + i < n)
+def slow(x):
+    out = torch.empty_like(x)
+    add_one[(1,)](x, out, x.numel(), B=2048)
+    return out
+"""
+
+
 def slow(namespace):
     @wb.op(f"{namespace}::slow")
     def slow(x: Tensor) -> Tensor:
@@ -322,6 +335,34 @@ def test_a_device_that_is_not_there(namespace):
     if not torch.cuda.is_available():
         with pytest.raises(WorkbenchError, match="there is no GPU here that torch can use"):
             op.profile(device="cuda")
+
+
+def never(*_):
+    pytest.fail("nothing may be called")
+
+
+def test_an_interpreted_kernel_is_not_profiled(namespace, monkeypatch):
+    op = slow(namespace)
+    wb.triton(op, TRITON_SLOW)
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(profiling, "Calls", never)
+        for device in (None, "cpu"):
+            with pytest.raises(WorkbenchError, match="slow runs in Triton's interpreter here, whose time says nothing of a GPU's"):
+                op.profile(device=device)
+
+
+def test_an_op_whose_kernels_wait_for_a_gpu_is_not_profiled(namespace, monkeypatch):
+    op = scaled(namespace)
+    wb.cuda(op, CUDA_SCALE)
+    if not torch.cuda.is_available():
+        with monkeypatch.context() as patched:
+            patched.setattr(profiling, "Calls", never)
+            with pytest.raises(WorkbenchError) as raised:
+                op.profile()
+        assert str(raised.value).startswith(
+            f"{op.qualname} has no kernel for this machine to profile: v1 (forward, raw CUDA) waits for a GPU. `scale.profile(device='cpu')`"
+        )
+        assert op.profile("large float32", device="cpu").phase("forward").runs == "reference"
 
 
 @pytest.mark.gpu

@@ -69,6 +69,7 @@ def session(device: str = "cpu") -> Iterator[Callable[[], bytes]]:
         for name, value in SETTINGS.items():
             set_so.enter_context(settings.variable(name, value))
         made = torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True)
+        gc.collect()  # a tensor from before that is freed inside makes torch write a warning below the cell
         try:
             with undivided():
                 made.start()

@@ -87,9 +87,9 @@ class _Forward(_SingleLevelFunction):
 
 @contextmanager
 def _seen(schema: Schema) -> Iterator[None]:
-    """`_levels_below`, and an event for a profiler: a redispatch leaves none, and the node would have the kernel's time.
+    """`_levels_below`, with an event for a profiler: a redispatch leaves none, and the node would have its time.
 
-    Named as the op that is called where something is saved.
+    It is named as the op that is called where something is saved.
     """
     with _levels_below(), _RecordFunctionFast(f"{schema.qualname}_forward"):
         yield
