@@ -396,6 +396,40 @@ def test_interpreted_kernels_are_not_timed(double):
             run(double)
 
 
+def test_an_interpreted_backward_is_left_out_or_nothing_is_timed(double):
+    wb.triton(f"{double.qualname}.backward", "@triton.jit\ndef k(g, out, n, B: tl.constexpr):\n    i = tl.arange(0, B)\n"
+        "    for s in range(0, n, B):\n        tl.store(out + s + i, tl.load(g + s + i, mask=s + i < n) * 2, mask=s + i < n)\n"
+        "def backward(grad_out, x):\n    out = torch.empty_like(x)\n    k[(1,)](grad_out, out, x.numel(), B=128)\n    return out\n")  # fmt: skip
+    if not torch.cuda.is_available():
+        with pytest.raises(WorkbenchError, match=r"the backward of .* interpreter here, .*`double_.bench\(backward=False\)` leaves it out"):
+            run(double)
+        assert {r.slot for r in run(double, backward=False, against="reference").rows} == {"forward"}
+
+
+CUDA = """\
+//! n = x.numel()
+//! out = empty_like(x)
+//! grid = cdiv(n, 256)
+//! block = 256
+__global__ void double_(const float* x, float* out, int n) {
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) out[i] = x[i] * 2;
+}
+"""
+
+
+def test_kernels_that_wait_for_a_gpu_are_named_and_nothing_is_timed_in_their_place(double):
+    wb.cuda(double, CUDA)
+    if not torch.cuda.is_available():
+        with pytest.raises(WorkbenchError) as raised:
+            run(double)
+        assert f"{double.qualname} has no kernel for this machine to bench: v1 (forward, raw CUDA) waits for a GPU. " in str(raised.value)
+        assert "`double_.bench(device='cpu')` takes the reference" in str(raised.value)
+        assert run(double, device="cpu", against="reference").version == "reference"
+        wb.cpp(double, CELL.replace("FORM", "x[i] * 2"))
+        assert run(double, seconds={"v2": 1e-3, "reference": 2e-3}, against="reference").rows[0].contestant == "v2"
+
+
 def test_noise_is_told(versions):
     class Noisy(Scripted):
         def sample(self, calls, orders):

@@ -155,8 +155,11 @@ def test_matrix_products_are_not_judged_by_bandwidth():
     assert not {"bandwidth-bound", "several launches", "below the ceiling"} & set(told(seen))
 
 
-def test_an_interpreter_is_given_no_advice():
-    assert profile_advice.advice(on(GPU, launches=11, kernel_us=412.0, interpreted=True)) == ()
+@pytest.mark.parametrize("torchs", [on(CPU, native=False, threads_busy=0.98), on(CPU, row(name="aten::mul"), threads_busy=0.98)])
+def test_nobody_is_told_to_write_pragmas_into_torch(torchs):
+    assert "one thread" in told(on(CPU, threads_busy=0.98))
+    assert "one thread" not in told(torchs)
+    assert told(torchs)["below the ceiling"].endswith("arithmetic or latency limits it, not memory")
 
 
 def test_advice_names_the_phase():

@@ -1,9 +1,11 @@
 """Sessions of torch's profiler: one at a time, and none left behind."""
 
+import gc
 import json
 import os
 import signal
 import threading
+import weakref
 
 import pytest
 import torch
@@ -37,6 +39,21 @@ def test_a_session_is_quiet(capfd):
         torch.ones(3) + 1
     assert capfd.readouterr() == ("", "")
     assert "KINETO_LOG_LEVEL" not in os.environ
+
+
+def test_garbage_from_before_is_not_freed_inside_for_torch_would_write_a_warning_on_it():
+    tensor = torch.ones(1000)
+    cycle = [tensor]
+    cycle.append(cycle)
+    seen = weakref.ref(tensor)
+    gc.disable()
+    try:
+        del tensor, cycle
+        assert seen() is not None
+        with profile_run.session():
+            assert seen() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("what", [ValueError("of the op"), KeyboardInterrupt()])

@@ -65,6 +65,14 @@ def test_autograd_and_functions_without_an_op_are_no_work():
     assert kernels_of(("autograd::engine::evaluate_function: X", 0, 9), ("MulBackward0", 20, 9)) == []
 
 
+def test_a_gradient_that_a_library_wrote_in_cpp_is_work():
+    outer = "autograd::engine::evaluate_function: torch::autograd::CppNode<Slow>"
+    spans = (outer, 0, 90), ("torch::autograd::CppNode<Slow>", 1, 88), ("aten::empty_like", 2, 1)
+    assert kernels_of(*spans) == ["torch::autograd::CppNode<Slow>"]
+    assert kernels_of(*spans, ("aten::mul", 5, 70)) == ["aten::mul"]
+    assert kernels_of((f"{outer.partition(':')[0]}::x: torch::autograd::AccumulateGrad", 0, 9), ("torch::autograd::AccumulateGrad", 1, 8)) == []
+
+
 def test_calls_are_told_apart_by_their_marks():
     first, second = trace.calls(recorded.gpu(), {"lab::rmsnorm_forward"})
     assert first.marks == {"forward": (1000.0, 1030.0), "backward": (1040.0, 1140.0)}

@@ -54,6 +54,32 @@ def test_over_several_cases_the_best_loses_least():
     assert "  a\n" in str(report) and "  b\n" in str(report)
 
 
+def over(*dtypes):
+    """A tuning in which the first two dtypes gain 1.00 and 1.20 x, each further one as much as the second."""
+    gains = {d: 1.0 if i == 0 else 1.2 for i, d in enumerate(dtypes)}
+    rows = [
+        TuningRow({"UNROLL": n}, "timed", 1080.0 * (gain if n == 1 else 1.0), case=f"big {dtype}", is_default=n == 1, final=n == 8)
+        for dtype, gain in gains.items()
+        for n in (1, 8)
+    ]
+    return Tuning("lab::f", "forward", "cpu", 1, "cpp", tuple(f"big {d}" for d in dtypes), tuple(rows))
+
+
+def test_of_several_dtypes_the_headline_says_which():
+    report = over("float32", "bfloat16")
+    said = "UNROLL=8: 1.08 ms on big float32, 1.00 x as fast as the first one; 1.20 x as fast on big bfloat16"
+    assert tune_words.verdict(report) == said and f"  {said}\n" in str(report)
+    assert said.replace(" x ", " × ") in read(html.of(report))
+    assert tune_words.verdict(over("float32")) == "UNROLL=8: 1.08 ms, 1.00 x as fast as the first one"
+    assert tune_words.verdict(over(*"abcdef")).endswith("on big b; 1.20 x as fast on big c; 1.20 x as fast on big d; and 2 cases below")
+
+
+def test_of_several_dtypes_the_first_one_that_is_best_says_on_which():
+    rows = tuple(TuningRow({"BLOCK": 1}, "timed", 10.0, case=c, is_default=True) for c in "ab")
+    report = Tuning("lab::f", "forward", "cpu", 1, "cpp", ("a", "b"), rows)
+    assert tune_words.verdict(report) == "BLOCK=1: 10 us on a, which is the first one"
+
+
 def test_where_all_fail():
     report = tunings.failed()
     assert report.best is None and not report.ok and report.speedup == 0.0

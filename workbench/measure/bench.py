@@ -173,8 +173,7 @@ def bench(
 
     device = bench_options.device_for(op, device)
     where = points(op, cases, sweep)
-    slots = ["forward"] + (["backward"] if bench_options.wants_backward(op, backward, device) else [])
-    entered = by_slot(op, against, slots, device, lend)
+    entered = by_slot(op, against, bench_options.slots(op, backward, device), device, lend)
     tasks = [(p, s) for s in entered for p in where]
     allowed = bench_options.budget(budget, len(tasks), sweep is not None)
     overhead = ceilings.event_overhead_s() if device == "cuda" and clock is None else 0.0

@@ -6,7 +6,7 @@ import torch
 
 from ..check.quick import device_of
 from ..errors import WorkbenchError
-from . import statistics
+from . import refusals, statistics
 
 EACH_S, EACH_OF_SWEEP_S = 4.0, 1.5  # of timing on a case, and on a point of a sweep
 
@@ -17,12 +17,17 @@ def device_for(op, device: str | None) -> str:
         raise WorkbenchError(f"bench(device={device!r}): there are 'cpu' and 'cuda'")
     if chosen == "cuda" and not torch.cuda.is_available():
         raise WorkbenchError("bench(device='cuda'): there is no GPU here that torch can use")
-    if getattr(op.runs("forward", chosen).kernel, "interpreted", False):
-        raise WorkbenchError(
-            f"{op.qualname} runs in Triton's interpreter here, whose time says nothing of a GPU's. "
-            f"`{op.name}.inspect()` shows what the compiler made of it"
-        )
+    refusals.refuse(op, ["forward"], chosen, "bench")
+    if device is None:
+        refusals.refuse_waiting(op, chosen, "bench")
     return chosen
+
+
+def slots(op, backward: bool | None, device: str) -> list[str]:
+    """The slots that are timed; WorkbenchError where the backward is one of them and is interpreted."""
+    found = ["forward", "backward"] if wants_backward(op, backward, device) else ["forward"]
+    refusals.refuse(op, found, device, "bench")
+    return found
 
 
 def wants_backward(op, backward: bool | None, device: str) -> bool:

@@ -23,8 +23,19 @@ from ..inputs import draw, fresh, tensors_in
 from ..reports.measurement import Work
 from ..reports.profiling import Advice, Counters, Phase, Profile, ProfileRow
 from ..reports.report import Progress
-from . import ceilings, memory, profile_advice, profile_figures, profile_machine, profile_run, profile_trace, work
+from . import (
+    ceilings,
+    memory,
+    profile_advice,
+    profile_figures,
+    profile_machine,
+    profile_run,
+    profile_trace,
+    refusals,
+    work,
+)
 from .profile_seen import Seen
+from .profile_trace import PHASES
 
 STEPS = 4
 
@@ -48,11 +59,13 @@ def profile(
     41.2
 
     `device` is where the kernels are, a GPU first; `counters` asks a GPU's own. WorkbenchError where a profiler runs
-    already, for a case that there is none of, and for one that does not fit into memory.
+    already, for a case that there is none of, for one that does not fit into memory, and where the figures would be of
+    something else: of Triton's interpreter, or, unless `device` says so, of the reference of an op for a GPU.
     """
     begin = time.perf_counter()
     profile_run.refuse_a_second()
     device = _device(op, device)
+    refusals.refuse(op, PHASES if backward and not _no_backward(op) else PHASES[:1], device, "profile")
     chosen = choose(op, case)
 
     def at(step: int, what: str) -> None:
@@ -172,7 +185,9 @@ def _device(op, wanted: str | None) -> str:
     from ..check.quick import device_of
 
     if wanted is None:
-        return device_of(op)
+        found = device_of(op)
+        refusals.refuse_waiting(op, found, "profile")
+        return found
     kind = torch.device(wanted).type
     if kind not in ("cpu", "cuda"):
         raise WorkbenchError(f"profile(device={wanted!r}): it is 'cpu' or 'cuda'")
@@ -186,8 +201,10 @@ def native_names(op, device: str) -> frozenset[str]:
     names: set[str] = set()
     for (slot, where), version in op.slots.items():
         if where == device and version.source is not None:
-            suffixes = ("", "_forward") if slot == "forward" else ("_backward",)
+            suffixes = ("", "_forward") if slot == "forward" else ("_backward", "_partial_backward")
             names |= {f"{op.qualname}{s}" for s in suffixes}
+            if slot == "backward" and op.backward_op is not None:  # of a library's op it has a name of its own
+                names.add(op.backward_op.name())
     return frozenset(names)
 
 
@@ -223,8 +240,6 @@ def _report(op, case: Case, device: str, calls: Calls, found: list, alone: Mappi
     notes = [f"backward not profiled: {calls.why_not}"] if calls.why_not else []
     if device == "cuda" and not any(p.launches for p in phases):
         notes.append("no kernel was seen on the GPU: another tool (nsys, ncu) may hold its profiling interface")
-    if interpreted(op, device):
-        notes.append("Triton's interpreter runs this version: its times say nothing of the compiled kernel")
     return Profile(
         op=op.qualname,
         case=case.label,
@@ -248,12 +263,9 @@ def _runs(op, phase: str, device: str) -> str:
         return f"v{version.number} {version.how}"
     if phase == "forward":
         return "reference"
+    if getattr(op.registration, "native_gradient", ""):
+        return "the library's own"
     return "@op.backward" if op.definition.backward is not None else "reference's vjp"
-
-
-def interpreted(op, device: str) -> bool:
-    """Does Triton's interpreter run any of it?"""
-    return any(getattr(v.kernel, "interpreted", False) for (_, where), v in op.slots.items() if where == device)
 
 
 def _advice(op, report: Profile, calls: Calls) -> tuple[Advice, ...]:
@@ -277,5 +289,5 @@ def _seen(op, report: Profile, phase: Phase, calls: Calls) -> Seen:
         profile_machine.multiprocessors(report.device),
         small,
         profile_machine.tensor_cores(op, report.device, phase.name, kernels, counters),
-        interpreted(op, report.device),
+        op.runs(phase.name, report.device).source is not None,
     )

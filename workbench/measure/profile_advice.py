@@ -29,8 +29,6 @@ def advice(seen: Seen) -> tuple[Advice, ...]:
     >>> advice(seen)[0].text
     '11 kernels where one would do: they take 412 us, moving the inputs and outputs once would take 38 us ...'
     """
-    if seen.interpreted:
-        return ()
     return tuple(Advice(rule.name, seen.phase.name, rule.says(seen)) for rule in RULES if rule.holds(seen))
 
 

@@ -37,9 +37,13 @@ Phases = Callable[[Callable[[str], Any]], None]  # makes one call; enters `mark(
 
 
 def refuse_a_second() -> None:
-    """Raise WorkbenchError where a torch profiler runs, or is about to: a second one would end it, or the process."""
+    """Raise WorkbenchError where a torch profiler runs, or is about to: a second one would end it, or the process.
+
+    Garbage goes first: a profiler in it is none, and a tensor in it that a session frees makes torch write a warning.
+    """
     from torch.autograd import profiler as autograd
 
+    gc.collect()
     if torch.autograd._profiler_enabled() or getattr(autograd, "_is_profiler_enabled", False):
         raise WorkbenchError(RUNNING.format(where="in this process"))
     waiting = {torch.profiler.ProfilerAction.WARMUP, torch.profiler.ProfilerAction.RECORD}

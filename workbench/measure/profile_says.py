@@ -74,9 +74,10 @@ def bandwidth(s: Seen) -> str:
 def slack(s: Seen) -> str:
     said = f"at {percent(s.of_copy)} of copy ({figure(s.phase.gb_per_s)} of {figure(s.copy_gb_per_s)} GB/s)"
     if s.gpu:
-        cure = "Wider loads, more bytes in flight: see `inspect()`"
-        return f"{said} with one launch: neither bandwidth nor launching limits it. {cure}"
-    return f"{said}: arithmetic or latency limits it, not memory. Is the loop vectorized? `inspect()` says"
+        cure = ". Wider loads, more bytes in flight: see `inspect()`" if s.own else ""
+        return f"{said} with one launch: neither bandwidth nor launching limits it{cure}"
+    cure = ". Is the loop vectorized? `inspect()` says" if s.own else ""
+    return f"{said}: arithmetic or latency limits it, not memory{cure}"
 
 
 def latency(s: Seen) -> str:

@@ -23,7 +23,7 @@ class Seen:
     multiprocessors: int = 0
     half_inputs: bool = False  # float16, bfloat16 or smaller: what Tensor Cores multiply
     tensor_cores: bool | None = None
-    interpreted: bool = False
+    native: bool = True  # does code that was compiled for this op run in the phase?
 
     @property
     def gpu(self) -> bool:
@@ -47,6 +47,11 @@ class Seen:
     @property
     def dispatch_bound(self) -> bool:
         return self.phase.dispatch_us > max(self.phase.kernel_us, 1.0)
+
+    @property
+    def own(self) -> bool:
+        """Is it the op's own code that takes the time? Nobody can vectorize a loop of torch's, or of Python."""
+        return self.native and (self.dearest is None or not self.dearest.name.startswith("aten::"))
 
     @property
     def computing(self) -> tuple[ProfileRow, ...]:

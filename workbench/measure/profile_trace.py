@@ -189,8 +189,9 @@ def mark_kernels(
             beside = computes(e.name) and (inside <= MOVES or own[e.name] > 0)
             bare = e.name.partition("::")[2] in EMPTY or _below(e, {e.name})
             e.kernel = not bare and (not inside or beside)
-        else:
-            e.kernel = not inside and "::" in e.name and not e.name.startswith(("autograd::", "torch::"))
+        else:  # CppNode: the gradient that a library wrote in C++
+            hollow = e.name.startswith(("autograd::", "torch::")) and not e.name.startswith("torch::autograd::CppNode<")
+            e.kernel = not inside and "::" in e.name and not hollow
 
 
 def _working(e: Event) -> set[str]:

@@ -97,7 +97,7 @@ def copies(row: ProfileRow) -> bool:
 
 def one_thread(s: Seen) -> bool:
     busy = STARVED <= s.phase.threads_busy < BUSY
-    return not s.gpu and s.threads > 1 and busy and s.phase.kernel_us > 100 and not s.dispatch_bound
+    return not s.gpu and s.own and s.threads > 1 and busy and s.phase.kernel_us > 100 and not s.dispatch_bound
 
 
 def starved(s: Seen) -> bool:

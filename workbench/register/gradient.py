@@ -5,11 +5,12 @@ They stand on torch's Autograd key, below which the kernels are. Nothing here re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch._C._functorch import TransformType, peek_interpreter_stack
+from torch._C._profiler import _RecordFunctionFast
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
@@ -42,8 +43,9 @@ class _Forward(_SingleLevelFunction):
             results = list(results) if isinstance(results, (tuple, list)) else [results]
             outputs, saved = results[: len(schema.outputs)], results[len(schema.outputs) :]
         else:
-            with _levels_below():
-                results = op.public_op.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
+            below = keyset & torch._C._after_autograd_keyset
+            with _seen(schema) if torch.autograd._profiler_enabled() else _levels_below():
+                results = op.public_op.redispatch(below, *args, **kwargs)
             outputs = [] if results is None else list(results) if len(schema.outputs) > 1 else [results]
             saved = []
         template.extend(hollow(outputs))
@@ -81,6 +83,16 @@ class _Forward(_SingleLevelFunction):
         wanted = ctx.needs_input_grad[4:]
         kept = [g if w and not is_absent(g) else None for g, w in zip(gradients, wanted, strict=True)]
         return (None, None, None, None, *kept)
+
+
+@contextmanager
+def _seen(schema: Schema) -> Iterator[None]:
+    """`_levels_below`, with an event for a profiler: a redispatch leaves none, and the node would have its time.
+
+    It is named as the op that is called where something is saved.
+    """
+    with _levels_below(), _RecordFunctionFast(f"{schema.qualname}_forward"):
+        yield
 
 
 def _levels_below() -> AbstractContextManager:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..reports.tuning import Tuning, TuningRow, spelled
 from . import words
 
+OTHERS = 3  # cases beside the first one whose gains the headline tells
+
 WORD = {
     "build": "does not compile", "resources": "does not fit", "mismatch": "differs", "crash": "crashes",
     "hang": "hangs", "overrun": "writes too far", "mutation": "writes an input", "error": "raises",
@@ -39,7 +41,11 @@ def counts(report: Tuning) -> str:
 
 
 def verdict(report: Tuning, micro: str = "us") -> str:
-    """The best configuration, its time, and what it gains over the first."""
+    """The best configuration, its time, and what it gains over the first; of several cases, on which.
+
+    >>> verdict(report)
+    'UNROLL=8: 1.08 ms on big float32, 1.00 x as fast as the first one; 1.20 x as fast on big bfloat16'
+    """
     best = report.best
     if best is None:
         unrun = next((r for r in report.rows if r.status == "not run"), None)
@@ -52,7 +58,19 @@ def verdict(report: Tuning, micro: str = "us") -> str:
         said = ", which is the first one"
     elif gain:
         said = f", {gain:.2f} x as fast as the first one"
-    return f"{spelled(best.config)}: {words.duration(best.time_us * 1e-6, 3, micro)}{said}"
+    where = f" on {best.case}" if len(report.cases) > 1 else ""
+    others = "" if best.is_default else _elsewhere(report, best)
+    return f"{spelled(best.config)}: {words.duration(best.time_us * 1e-6, 3, micro)}{where}{said}{others}"
+
+
+def _elsewhere(report: Tuning, best: TuningRow) -> str:
+    """What the best gains on the other cases, the first few of them: their dtypes and sizes may say otherwise."""
+    timed = [r for r in report.rows if r.ok and r.kernel == best.kernel and r.case != best.case]
+    first = {r.case: r.time_us for r in timed if r.is_default}
+    gains = {r.case: first[r.case] / r.time_us for r in timed if r.config == best.config and r.case in first}
+    told = [f"; {gain:.2f} x as fast on {case}" for case, gain in list(gains.items())[:OTHERS]]
+    more = len(gains) - OTHERS
+    return "".join(told) + (f"; and {words.count(more, 'case')} below" if more > 0 else "")
 
 
 def ordered(report: Tuning, case: str) -> list[TuningRow]:
