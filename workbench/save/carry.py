@@ -199,6 +199,8 @@ def literal(value: object) -> str | None:
         parts = [literal(v) for v in value]  # type: ignore[attr-defined]
         if any(p is None for p in parts):
             return None
+        if isinstance(value, (set, frozenset)):  # the order of a set of strings differs from process to process
+            parts.sort(key=str)
         inside = ", ".join(p for p in parts if p is not None)
         if isinstance(value, tuple):
             return f"({inside}{',' * (len(parts) == 1)})"

@@ -29,7 +29,7 @@ def script(kernel: Any, number: int = 0) -> Script:
         files[path] = content
         origins[f"src/{path}"] = Origin.of(content, path, 1)
     layout = ", layout=True" if kernel.layout else ""
-    tuned = {key: dict(config) for key, config in getattr(kernel, "frozen", {}).items()}
+    tuned = {key: dict(config) for key, config in sorted(getattr(kernel, "frozen", {}).items())}
     best = f", tuned={literal(tuned)}" if tuned else ""
     call = f"_triton({plan_text(kernel)}{layout}{best})"
     return Script(kernel.slot, "cuda", "triton", files, origins, call, number=number)
