@@ -198,6 +198,7 @@ def test_bad_arguments(scale, tmp_path):
     refused("is given twice: save it once", [scale, scale], tmp_path / "o")
     refused("'json' would hide Python's own module", scale, tmp_path / "json")
     refused("'1.x' is no version", scale, tmp_path / "o", version="1.x")
+    refused("license='my own' is no SPDX expression", scale, tmp_path / "o", license="my own")
     refused("layout is one of 'python', 'kernels', got 'wheel'", scale, tmp_path / "o", layout="wheel")
     assert list(tmp_path.iterdir()) == []
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import SaveError, WorkbenchError
 from ..reports.saving import Saved
-from . import collect, evolution, names, project, write
+from . import collect, evolution, licences, names, project, write
 from .model import Package
 
 LAYOUTS = ("python", "kernels")
@@ -40,11 +40,12 @@ def save(
 
     `ops` is an op or several, `path` the folder, `name` what is imported (the folder's name where it is not given),
     `version` a version of PEP 440. `layout` is "python", a project for pip, or "kernels", one for Hugging Face's
-    kernel-builder. Saved again over an earlier package, files that were edited by hand and not made anew keep their
-    edits; where both changed nothing is written. The report says what the new version changes for callers.
+    kernel-builder. `license` is an SPDX expression, "MIT"; the texts of the usual ones are written. Saved again over an
+    earlier package, files that were edited by hand and not made anew keep their edits; where both changed nothing is
+    written. The report says what the new version changes for callers.
 
-    Raises SaveError, naming the cell, for what cannot be saved, for a name, version or folder that will not do, and
-    for a conflict, with the difference. Nothing is then changed on the disk.
+    Raises SaveError, naming the cell, for what cannot be saved, for a name, version, licence or folder that will not
+    do, and for a conflict, with the difference. Nothing is then changed on the disk.
     """
     started = time.perf_counter()
     try:
@@ -82,12 +83,13 @@ def _save(
         raise SaveError(f"layout is one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}")
     root = names.target(path)
     called, numbered = names.package_name(name or root.name), names.version(version)
+    spdx = licences.expression(licence)
     names.different([(op.name, op.qualname) for op in ops])
     before = write.former(root)
     together = [op.qualname for op in ops]
     package = Package(called, numbered, tuple(collect.saved(op, together) for op in ops), layout, title)
     facts = project.Facts.now()
-    package = _filled(package, facts, licence)
+    package = _filled(package, facts, spdx)
     metadata = {op.qualname: evolution.metadata(op) for op in ops}
     changes = (
         evolution.changes(before.manifest.get("ops", {}), {op.qualname: op.schema for op in ops}, metadata)

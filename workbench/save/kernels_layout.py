@@ -14,7 +14,7 @@ from typing import Any
 
 from ..build.body_parts import literal
 from ..errors import SaveError
-from . import judges, project, python, registration, support, templates
+from . import judges, licences, project, python, registration, support, templates
 from .model import Native, Package, SavedOp
 from .names import release
 
@@ -47,7 +47,7 @@ def files(package: Package, facts: project.Facts, *, licence: str) -> Package:
     made["benchmarks/benchmark.py"] = templates.render(
         "project/bench.py.j2", name=name, ops=[{"name": op.name} for op in ops]
     )
-    made["LICENSE"] = templates.text("project/LICENSE.txt") if licence == "Apache-2.0" else f"{licence}\n"
+    made["LICENSE"] = licences.text(licence, name)
     made = {path: text if text.endswith("\n") else text + "\n" for path, text in made.items()}
     python.check(made)
     return replace(package, files=dict(sorted(made.items())), data=project.data(ops))

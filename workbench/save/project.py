@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import toolchain
-from . import cases, judges, python, registration, support, templates
+from . import cases, judges, licences, python, registration, support, templates
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Unit
 from .origin import Origin
@@ -170,7 +170,7 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
     made = {
         "pyproject.toml": templates.render("project/pyproject.toml.j2", **shared),
         "README.md": readme(package, facts, native=native, cuda=cuda),
-        "LICENSE": templates.text("project/LICENSE.txt") if licence == "Apache-2.0" else f"{licence}\n",
+        "LICENSE": licences.text(licence, name),
         ".github/workflows/test.yml": templates.render("project/ci.yml.j2", **shared),
         "benchmarks/bench.py": templates.render(
             "project/bench.py.j2", name=name, ops=[{"name": op.name} for op in ops]
