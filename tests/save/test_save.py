@@ -292,4 +292,3 @@ def test_python_from_a_cell_that_calls_python(namespace, tmp_path):
         full._without_python(source, "lab::f")
     inside = Source('at::Tensor f(at::Tensor x) { return x; }\nPYBIND11_MODULE(a, m) { m.def("f", &f); }', "cpp")
     full._without_python(inside, "lab::f")
-

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import SaveError, WorkbenchError
 from ..reports.saving import Saved
-from . import collect, evolution, licences, names, project, write
+from . import collect, evolution, licences, names, project, sources, write
 from .model import Package
 
 LAYOUTS = ("python", "kernels")
@@ -87,7 +87,8 @@ def _save(
     names.different([(op.name, op.qualname) for op in ops])
     before = write.former(root)
     together = [op.qualname for op in ops]
-    package = Package(called, numbered, tuple(collect.saved(op, together) for op in ops), layout, title)
+    kept = sources.apart([collect.saved(op, together) for op in ops])
+    package = Package(called, numbered, kept, layout, title)
     facts = project.Facts.now()
     package = _filled(package, facts, spdx)
     metadata = {op.qualname: evolution.metadata(op) for op in ops}
@@ -96,11 +97,11 @@ def _save(
         if before
         else ()
     )
-    kept = _written(package, root, before, facts, metadata)
+    edited = _written(package, root, before, facts, metadata)
     advised = evolution.advised(before.manifest["version"], changes) if before and changes else ""
     return Saved(
         str(root), called, numbered, layout, tuple(together), len(package.files) + len(package.data) + 1,
-        time.perf_counter() - started, changes, "" if advised and names.release(numbered) >= names.release(advised) else advised, kept,
+        time.perf_counter() - started, changes, "" if advised and names.release(numbered) >= names.release(advised) else advised, edited,
     )  # fmt: skip
 
 
