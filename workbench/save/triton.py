@@ -13,8 +13,9 @@ from ..build.triton_call import Plan
 from ..errors import SaveError
 from ..schema import NO_DEFAULT, Argument
 from ..source import Source
-from .carry import installed, literal
+from .carry import literal
 from .model import Script
+from .modules import installed
 from .origin import Origin
 
 GIVEN = {"torch": "import torch", "triton": "import triton", "tl": "import triton.language as tl"}
