@@ -16,6 +16,7 @@ from ..source import Source
 from .carry import literal
 from .model import Script
 from .modules import installed
+from .names import module
 from .origin import Origin
 
 GIVEN = {"torch": "import torch", "triton": "import triton", "tl": "import triton.language as tl"}
@@ -41,7 +42,7 @@ def module_name(kernel: Any) -> str:
     forward = getattr(kernel, "forward", None)
     same = kernel.slot == "forward" or (forward is not None and getattr(forward, "source", None) is not None
                                         and forward.source.text == kernel.source.text)  # fmt: skip
-    return f"_{kernel.schema.name}_triton" + ("" if same else "_backward")
+    return f"{module(kernel.schema.name)}_triton" + ("" if same else "_backward")
 
 
 def text(source: Source, qualname: str) -> str:

@@ -169,7 +169,7 @@ class RawKernel(Kernel):
 
     @property
     def _keys(self) -> list[tuple]:
-        """Forms by their dtypes: which build ended first is chance, and what is made of them shall be the same again."""
+        """Forms by their dtypes: which build ended first is chance, and a package of them shall be the same again."""
         return sorted(self._forms, key=lambda key: [(ctypes_cpp.DTYPE_CODES.get(d, -1), str(d)) for d in key])
 
     @property
