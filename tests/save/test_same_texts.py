@@ -8,6 +8,7 @@ from pathlib import Path
 import workbench as wb
 from tests.save import ops
 from tests.save.test_save import texts
+from workbench.save import project
 
 
 def with_header(monkeypatch, namespace: str, folder: Path, name: str, by: int) -> wb.Op:
@@ -67,3 +68,19 @@ def test_the_order_in_which_builds_ended_is_not_in_it(namespace, tmp_path):
     one, other = texts(tmp_path / "o" / "csrc"), texts(tmp_path / "again" / "csrc")
     assert one == other
     assert one["scale_forward_cpu_kernels.cpp"].index("// x float32") < one["scale_forward_cpu_kernels.cpp"].index("// x float64")
+
+
+def test_another_day_is_no_change(namespace, tmp_path, monkeypatch):
+    op = ops.define(namespace, "plain", ops.scale_reference)
+
+    def on(day: str, **options) -> str:
+        monkeypatch.setattr(project.Facts, "now", classmethod(lambda cls: cls(day, "a machine", "Python, torch")))
+        wb.save(op, tmp_path / "o", **options)
+        return (tmp_path / "o" / "README.md").read_text()
+
+    first = on("2026-01-01")
+    assert "on 2026-01-01" in first and on("2026-01-02") == first
+    (tmp_path / "o" / "README.md").write_text("mine")
+    assert on("2026-01-03") == "mine"
+    (tmp_path / "o" / "README.md").write_text(first)
+    assert "on 2026-01-04" in on("2026-01-04", title="Another title")

@@ -11,6 +11,7 @@ import sys
 import time
 import types
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..errors import SaveError, WorkbenchError
 from ..reports.saving import Saved
 from . import collect, evolution, licences, names, project, sources, write
 from .model import Package
+from .origin import digest
 
 LAYOUTS = ("python", "kernels")
 
@@ -90,7 +92,7 @@ def _save(
     kept = sources.apart([collect.saved(op, together) for op in ops])
     package = Package(called, numbered, kept, layout, title)
     facts = project.Facts.now()
-    package = _filled(package, facts, spdx)
+    package, facts = _dated(package, facts, spdx, before)
     metadata = {op.qualname: evolution.metadata(op) for op in ops}
     changes = (
         evolution.changes(before.manifest.get("ops", {}), {op.qualname: op.schema for op in ops}, metadata)
@@ -103,6 +105,18 @@ def _save(
         str(root), called, numbered, layout, tuple(together), len(package.files) + len(package.data) + 1,
         time.perf_counter() - started, changes, "" if advised and names.release(numbered) >= names.release(advised) else advised, edited,
     )  # fmt: skip
+
+
+def _dated(
+    package: Package, facts: project.Facts, licence: str, before: write.Former | None
+) -> tuple[Package, project.Facts]:
+    """The package, of the day of the one before where nothing but the day is new: another day is no change."""
+    if before is not None:
+        earlier = replace(facts, date=str(before.manifest.get("date", facts.date)))
+        made = _filled(package, earlier, licence)
+        if all(before.files.get(p) == digest(text) for p, text in made.files.items()):
+            return made, earlier
+    return _filled(package, facts, licence), facts
 
 
 def _filled(package: Package, facts: project.Facts, licence: str) -> Package:
