@@ -17,7 +17,7 @@ import workbench as wb
 from tests.save import ops
 from tests.save.test_save import refused, texts
 from workbench.errors import SaveError, SchemaError
-from workbench.save import cases, fakes, names, python
+from workbench.save import cases, fakes, names, python, support
 from workbench.schema import split_name
 
 USED = {"load", "missing_cuda", "check", "runtime", "package", "device", "seconds", "row", "main", "f_functions", "f_triton", "f_op", "f", "_public", "_kernel", "_dual"}
@@ -182,3 +182,16 @@ def test_packages_that_would_hide_what_their_tests_import(namespace, tmp_path):
         refused(f"'{name}' is the name of another package", op, tmp_path / name)
     wb.save(op, tmp_path / "run")
     assert "import run as package\n" in texts(tmp_path / "run")["tests/test_plain.py"]
+
+
+def test_a_name_that_begins_as_our_own_in_cpp(namespace, tmp_path):
+    op = ops.define("wb_ns", "wb_scale", ops.scale_reference)
+    wb.cpp(op, ops.SCALE.replace("void scale", "void wb_scale").replace("times", "wb_times"))
+    wb.save(op, tmp_path / "o")
+    found = {Path(p).name: t for p, t in texts(tmp_path / "o").items() if p.startswith("csrc/wb") or "registration" in p}
+    instances, host = found["wb_scale_forward_cpu_kernels.cpp"], found["wb_scale_forward_cpu.cpp"]
+    assert '#include "kernels/wb_scale.cpp"' in instances and "::wb_scale_forward_cpu_text::wb_scale<float>(" in instances
+    assert "const host_code_value* v" in instances and '"wb_ns::wb_scale_layout"' in host and "host_code::Frame" in host
+    for text in (host, found["registration.cpp"]):
+        assert "namespace wb_scale_forward_cpu {" in text
+    assert support.own('"wb::f_layout" wb::g wb_got') == '"wb::f_layout" host_code::g host_code_got'
