@@ -6,6 +6,7 @@ import ast
 import builtins
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -195,3 +196,14 @@ def test_a_name_that_begins_as_our_own_in_cpp(namespace, tmp_path):
     for text in (host, found["registration.cpp"]):
         assert "namespace wb_scale_forward_cpu {" in text
     assert support.own('"wb::f_layout" wb::g wb_got') == '"wb::f_layout" host_code::g host_code_got'
+
+
+@pytest.mark.slow
+def test_the_tests_of_ops_with_such_names_pass(namespace, tmp_path):
+    """And of one that takes a dtype, which no exported program takes as an input."""
+    made = written(tmp_path, ["def check(type: Tensor, all: torch.dtype = torch.float32) -> Tensor:\n    return type.to(all) * 2"])
+    op = wb.op(f"{namespace}::check")(made.check)
+    op.cases(lambda t: iter([t(2, 3)]))
+    wb.save(op, tmp_path / "o", license="mit")
+    command = "import pytest; raise SystemExit(pytest.main(['-q', '-p', 'no:cacheprovider']))"
+    assert re.search(r"\n\d+ passed in ", run(tmp_path / "o", command))
