@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import workbench as wb
 from tests.save import ops
@@ -84,3 +89,19 @@ def test_another_day_is_no_change(namespace, tmp_path, monkeypatch):
     assert on("2026-01-03") == "mine"
     (tmp_path / "o" / "README.md").write_text(first)
     assert "on 2026-01-04" in on("2026-01-04", title="Another title")
+
+
+SAVED = """
+import sys, workbench as wb
+from tests.save import ops
+wb.save([ops.normed("saved_twice"), ops.scale("saved_twice")], sys.argv[1], name="o")
+"""
+
+
+@pytest.mark.slow
+def test_the_same_bytes_in_another_process(tmp_path):
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run([sys.executable, "-c", SAVED, str(tmp_path / seed)], env=environment, capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stderr[-2000:]
+    assert texts(tmp_path / "1") == texts(tmp_path / "2")

@@ -171,7 +171,7 @@ def _plan(kernel: TritonKernel) -> str:
 
 
 def _figures(op: Any, parts: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """What was measured of the versions that run: by the last bench, or else roughly when they were installed."""
+    """What the last bench measured of the versions that run; the rough times of an install are others in each process."""
     rows = []
     for v in parts:
         found = headline(getattr(op, "last_bench", None), v.slot, v.device)
@@ -179,8 +179,6 @@ def _figures(op: Any, parts: Sequence[Any]) -> tuple[tuple[str, str], ...]:
         if found is not None:
             time_us, share, ceiling, case = found
             rows.append((f"{where}, {case}", _time(time_us) + (f", {share:.0%} of the {ceiling}" if share else "")))
-        elif v.rough_us:
-            rows.append((f"{where}, {v.rough_case}", f"{_time(v.rough_us)} (rough)"))
     return tuple(rows)
 
 
