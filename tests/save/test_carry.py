@@ -122,10 +122,23 @@ def test_one_name_for_two_things():
         carry.carry({"f": one(1), "g": one(2)}, "lab::f")
 
 
+def test_a_name_that_the_package_gives_to_another():
+    def fake(x):
+        return x
+
+    def calls(x):
+        return fake(x)
+
+    with pytest.raises(SaveError, match="lab::f: calls uses fake, which is something else for another function of the op: rename one"):
+        carry.carry({"fake": calls}, "lab::f")
+    with pytest.raises(SaveError, match="uses fake, which is something else"):
+        carry.carry({"f": calls, "fake": norm}, "lab::f")
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(1, "1"), (1e-6, "1e-06"), (math.nan, "math.nan"), (True, "True"), ("a'b", '"a\'b"'), (None, "None"), ((1,), "(1,)"),
-     ([1, (2.5,)], "[1, (2.5,)]"), ({"a": [1]}, "{'a': [1]}"), (torch.device("cuda", 1), "torch.device('cuda:1')"), ({1}, "set([1])"),
+     ([1, (2.5,)], "[1, (2.5,)]"), ({"a": [1]}, "{'a': [1]}"), (torch.device("cuda", 1), "torch.device('cuda:1')"), ({1}, "set([1])"), (frozenset("cab"), "frozenset(['a', 'b', 'c'])"),
      (torch.ones(1), None), ([torch.ones(1)], None), (object(), None)],
 )  # fmt: skip
 def test_values_as_text(value, text):

@@ -198,6 +198,7 @@ def test_bad_arguments(scale, tmp_path):
     refused("is given twice: save it once", [scale, scale], tmp_path / "o")
     refused("'json' would hide Python's own module", scale, tmp_path / "json")
     refused("'1.x' is no version", scale, tmp_path / "o", version="1.x")
+    refused("license='my own' is no SPDX expression", scale, tmp_path / "o", license="my own")
     refused("layout is one of 'python', 'kernels', got 'wheel'", scale, tmp_path / "o", layout="wheel")
     assert list(tmp_path.iterdir()) == []
 
@@ -291,7 +292,6 @@ def test_python_from_a_cell_that_calls_python(namespace, tmp_path):
         full._without_python(source, "lab::f")
     inside = Source('at::Tensor f(at::Tensor x) { return x; }\nPYBIND11_MODULE(a, m) { m.def("f", &f); }', "cpp")
     full._without_python(inside, "lab::f")
-
 
 
 def test_code_on_at_tensor_asks_nobody_about_dtypes():

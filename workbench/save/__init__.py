@@ -11,13 +11,15 @@ import sys
 import time
 import types
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import SaveError, WorkbenchError
 from ..reports.saving import Saved
-from . import collect, evolution, names, project, write
+from . import collect, evolution, licences, names, project, sources, write
 from .model import Package
+from .origin import digest
 
 LAYOUTS = ("python", "kernels")
 
@@ -40,11 +42,12 @@ def save(
 
     `ops` is an op or several, `path` the folder, `name` what is imported (the folder's name where it is not given),
     `version` a version of PEP 440. `layout` is "python", a project for pip, or "kernels", one for Hugging Face's
-    kernel-builder. Saved again over an earlier package, files that were edited by hand and not made anew keep their
-    edits; where both changed nothing is written. The report says what the new version changes for callers.
+    kernel-builder. `license` is an SPDX expression, "MIT"; the texts of the usual ones are written. Saved again over an
+    earlier package, files that were edited by hand and not made anew keep their edits; where both changed nothing is
+    written. The report says what the new version changes for callers.
 
-    Raises SaveError, naming the cell, for what cannot be saved, for a name, version or folder that will not do, and
-    for a conflict, with the difference. Nothing is then changed on the disk.
+    Raises SaveError, naming the cell, for what cannot be saved, for a name, version, licence or folder that will not
+    do, and for a conflict, with the difference. Nothing is then changed on the disk.
     """
     started = time.perf_counter()
     try:
@@ -82,24 +85,38 @@ def _save(
         raise SaveError(f"layout is one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}")
     root = names.target(path)
     called, numbered = names.package_name(name or root.name), names.version(version)
+    spdx = licences.expression(licence)
     names.different([(op.name, op.qualname) for op in ops])
     before = write.former(root)
     together = [op.qualname for op in ops]
-    package = Package(called, numbered, tuple(collect.saved(op, together) for op in ops), layout, title)
+    kept = sources.apart([collect.saved(op, together) for op in ops])
+    package = Package(called, numbered, kept, layout, title)
     facts = project.Facts.now()
-    package = _filled(package, facts, licence)
+    package, facts = _dated(package, facts, spdx, before)
     metadata = {op.qualname: evolution.metadata(op) for op in ops}
     changes = (
         evolution.changes(before.manifest.get("ops", {}), {op.qualname: op.schema for op in ops}, metadata)
         if before
         else ()
     )
-    kept = _written(package, root, before, facts, metadata)
+    edited = _written(package, root, before, facts, metadata)
     advised = evolution.advised(before.manifest["version"], changes) if before and changes else ""
     return Saved(
         str(root), called, numbered, layout, tuple(together), len(package.files) + len(package.data) + 1,
-        time.perf_counter() - started, changes, "" if advised and names.release(numbered) >= names.release(advised) else advised, kept,
+        time.perf_counter() - started, changes, "" if advised and names.release(numbered) >= names.release(advised) else advised, edited,
     )  # fmt: skip
+
+
+def _dated(
+    package: Package, facts: project.Facts, licence: str, before: write.Former | None
+) -> tuple[Package, project.Facts]:
+    """The package, of the day of the one before where nothing but the day is new: another day is no change."""
+    if before is not None:
+        earlier = replace(facts, date=str(before.manifest.get("date", facts.date)))
+        made = _filled(package, earlier, licence)
+        if all(before.files.get(p) == digest(text) for p, text in made.files.items()):
+            return made, earlier
+    return _filled(package, facts, licence), facts
 
 
 def _filled(package: Package, facts: project.Facts, licence: str) -> Package:

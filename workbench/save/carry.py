@@ -15,15 +15,15 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ..errors import SaveError
 from ..register.traces import names
+from . import decorators
+from .modules import OURS, PLAIN, importable
 from .origin import Origin
-
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-_OURS = __name__.partition(".")[0]
 
 
 @dataclass
@@ -60,21 +60,30 @@ def carry(wanted: Mapping[str, Callable], what: str, *, rename: Mapping[str, str
     `what` begins the messages. Raises SaveError for a lambda, a source that is not to be had, and for what a function
     takes from the notebook that cannot be written down.
     """
-    made = Carried()
+    made = Carried(taken=dict(wanted))
     for name, function in wanted.items():
         made.functions[name] = _function(function, name, what, made)
-        made.taken[name] = function
     return made
 
 
 def _function(function: Callable, name: str, what: str, made: Carried) -> str:
-    node, text, file, line = _source(function, what)
+    layers = decorators.layers(function)
+    node, text, file, line = _source(layers[-1], what)
     made.origins[name] = Origin.of(text, file, line)
     text = _renamed(text, node, name)
-    for used, value in needs(function, node).items():
-        if used != name:
-            take(used, value, f"{what}: {function.__name__}", made)
-    return text
+    where = f"{what}: {node.name}"
+    kept = decorators.kept(layers, node, where, file, line)
+    for each in kept:
+        try:
+            for used, value in each.needs.items():
+                take(used, value, where, made)
+        except SaveError as error:
+            raise each.refused(error.message) from None
+    for used, value in needs(layers[-1], node).items():
+        itself = used == name and getattr(decorators.layers(value)[-1], "__code__", None) is layers[-1].__code__
+        if not itself:
+            take(used, value, where, made)
+    return "\n".join([*(f"@{each.text}" for each in kept), text])
 
 
 def _source(function: Callable, what: str) -> tuple[ast.FunctionDef, str, str, int]:
@@ -129,7 +138,7 @@ def needs(function: Callable, node: ast.FunctionDef) -> dict[str, object]:
     return {n: v for n, v in found.items() if n in loaded or n not in attributes}
 
 
-def take(name: str, value: object, what: str, made: Carried) -> None:
+def take(name: str, value: Any, what: str, made: Carried) -> None:
     """Let the module have this name. SaveError where its value has no text."""
     if name in made.taken:
         if made.taken[name] is not value and not (isinstance(value, PLAIN) and made.taken[name] == value):
@@ -143,9 +152,12 @@ def take(name: str, value: object, what: str, made: Carried) -> None:
         made.ops[name] = value
     elif isinstance(value, type) and "__workbench_class__" in vars(value):  # of a C++ class, see classes.py
         made.imports[name] = f"from ._classes import {value.__name__}" + (f" as {name}" if name != value.__name__ else "")
-    elif isinstance(value, types.FunctionType):
+    elif isinstance(decorators.layers(value)[-1], types.FunctionType):
         made.helpers[name] = ""  # its place, before those that it calls in turn: a circle ends here
-        made.helpers[name] = _function(value, name, what, made)
+        body = _function(value, name, what, made)
+        if body.startswith("@"):
+            del made.helpers[name]  # a decorator is called when the module is imported: what it calls comes first
+        made.helpers[name] = body
     else:
         text = literal(value)
         if text is None:
@@ -155,36 +167,6 @@ def take(name: str, value: object, what: str, made: Carried) -> None:
             made.imports.setdefault("math", "import math")
         if "torch." in text:
             made.imports.setdefault("torch", "import torch")
-
-
-def importable(name: str, value: object) -> str:
-    """The statement that brings a value from an installed module; "" where it lives in the notebook or beside it."""
-    if isinstance(value, types.ModuleType):
-        if not installed(value.__name__) or value.__name__.partition(".")[0] == _OURS:
-            return ""
-        root, _, last = value.__name__.rpartition(".")
-        if name == last and root:
-            return f"from {root} import {last}"
-        return f"import {value.__name__}" + (f" as {name}" if name != value.__name__ else "")
-    module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-    for place in dict.fromkeys(["torch", "typing", "math", module or ""]):
-        found = sys.modules.get(place)
-        for attribute in dict.fromkeys([qualname, getattr(value, "__name__", ""), name]):
-            if (
-                found is not None and attribute and "." not in attribute and place.partition(".")[0] != _OURS
-                and getattr(found, attribute, None) is value and not isinstance(value, PLAIN) and installed(place)
-            ):  # fmt: skip
-                return f"from {place} import {attribute}" + (f" as {name}" if name != attribute else "")
-    return ""
-
-
-def installed(module: str) -> bool:
-    """Does a module come with Python or from an installed package, so that an import brings it elsewhere too?"""
-    root = module.partition(".")[0]
-    if root in sys.stdlib_module_names and root != "__main__":
-        return True
-    file = getattr(sys.modules.get(root), "__file__", "") or ""
-    return "site-packages" in file or "dist-packages" in file
 
 
 def literal(value: object) -> str | None:
@@ -199,6 +181,8 @@ def literal(value: object) -> str | None:
         parts = [literal(v) for v in value]  # type: ignore[attr-defined]
         if any(p is None for p in parts):
             return None
+        if isinstance(value, (set, frozenset)):  # the order of a set of strings differs from process to process
+            parts.sort(key=str)
         inside = ", ".join(p for p in parts if p is not None)
         if isinstance(value, tuple):
             return f"({inside}{',' * (len(parts) == 1)})"
@@ -223,7 +207,7 @@ def _cure(name: str, value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"take {name} as an argument of the op, or make it inside the function"
     if isinstance(value, types.ModuleType):
-        if value.__name__.partition(".")[0] == _OURS:
+        if value.__name__.partition(".")[0] == OURS:
             return "a package does without it; write what it does in plain PyTorch"
         return "install it as a package, or copy what is used into the function"
     if isinstance(value, type):

@@ -17,6 +17,11 @@ from ..schema import Schema
 from .carry import Carried, carry
 
 STORED_BYTES = 8 << 20
+# What the tests of an op (templates/tests/test_op.py.j2) call things in the module that its cases stand in, too.
+TAKEN = frozenset({
+    "CASES", "Case", "DEFINITION", "DEVICES", "EVERY_CASE", "Path", "SCHEMA", "case", "each_case", "each_device", "expected",
+    "gradients", "interpreted", "judge", "leaves", "make", "module", "package", "pytest", "run",
+})  # fmt: skip
 _OURS = __name__.partition(".")[0]
 
 
@@ -52,6 +57,9 @@ def keep(cases: Sequence[Case], schema: Schema) -> Kept:
 def _carried(function: Callable, schema: Schema) -> Carried:
     ours = [n for n, v in function.__globals__.items() if isinstance(v, types.ModuleType) and v.__name__ == _OURS]
     made = carry({"cases": _without(function, ours)}, f"{schema.qualname}: its cases")
+    taken = sorted(n for n in made.taken if n in TAKEN or n.startswith("test_"))
+    if taken:
+        raise SaveError(f"{schema.qualname}: its cases use {taken[0]}, which is a name of the tests")
     made.functions["cases"] = re.sub(rf"\b(?:{'|'.join(ours) or 'wb'})\.case\(", "case(", made.functions["cases"])
     return made
 

@@ -10,7 +10,7 @@ from ..reports.measurement import headline
 from ..tiers import FullKernel, HostKernel, Kernel, RawCudaKernel, RawKernel
 from ..tiers.block import BlockKernel
 from ..tiers.triton import TritonKernel
-from . import carry, cases, classes, fakes, raw
+from . import carry, cases, classes, fakes, names, raw
 from .model import Native, SavedOp, Script
 from .origin import Origin
 
@@ -131,9 +131,7 @@ def _others(carried: carry.Carried, schema: Any, together: Sequence[str]) -> dic
 
 
 def _module_text(qualname: str, carried: carry.Carried, others: Mapping[str, str]) -> str:
-    imports = [
-        f"from ._{short} import {short}" + (f" as {name}" if name != short else "") for name, short in others.items()
-    ]
+    imports = [names.imported(short, name) for name, short in others.items()]
     docs = f'"""{qualname} in plain PyTorch: its reference, and what else of it is Python, as it was typed."""'
     return "\n\n".join(
         [docs, "from __future__ import annotations", *(["\n".join(imports)] if imports else []), carried.render()]
@@ -141,7 +139,7 @@ def _module_text(qualname: str, carried: carry.Carried, others: Mapping[str, str
 
 
 def _origins(carried: carry.Carried, name: str) -> dict[str, Origin]:
-    return {f"src/_{name}_functions.py: {n}": o for n, o in carried.origins.items()}
+    return {f"src/{names.module(name)}_functions.py: {n}": o for n, o in carried.origins.items()}
 
 
 def _fakes(op: Any, parts: Sequence[Any], definition: Any) -> dict[str, str]:
@@ -173,7 +171,7 @@ def _plan(kernel: TritonKernel) -> str:
 
 
 def _figures(op: Any, parts: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """What was measured of the versions that run: by the last bench, or else roughly when they were installed."""
+    """What the last bench measured of the versions that run; the rough times of an install are others in each process."""
     rows = []
     for v in parts:
         found = headline(getattr(op, "last_bench", None), v.slot, v.device)
@@ -181,8 +179,6 @@ def _figures(op: Any, parts: Sequence[Any]) -> tuple[tuple[str, str], ...]:
         if found is not None:
             time_us, share, ceiling, case = found
             rows.append((f"{where}, {case}", _time(time_us) + (f", {share:.0%} of the {ceiling}" if share else "")))
-        elif v.rough_us:
-            rows.append((f"{where}, {v.rough_case}", f"{_time(v.rough_us)} (rough)"))
     return tuple(rows)
 
 

@@ -15,7 +15,7 @@ from ..directives.vocabulary import DTYPES
 from ..errors import SaveError
 from ..schema import Schema
 
-SIZES = "_sizes"
+SIZES = "__sizes"  # no argument begins so
 
 
 def render(name: str, schema: Schema, declaration: Declaration, wanted: Sequence[str], *, checks: bool = False) -> str:
@@ -23,7 +23,7 @@ def render(name: str, schema: Schema, declaration: Declaration, wanted: Sequence
 
     >>> print(render("_saved_cpu", schema, declaration, ["rstd"]))
     def _saved_cpu(x, w, eps):
-        rows = _sizes.prod(x.shape[:-1])
+        rows = __sizes.prod(x.shape[:-1])
         rstd = torch.empty([rows], dtype=torch.float32, device=x.device)
         return [rstd]
 

@@ -82,7 +82,7 @@ def _wrapped(
         text = text.replace("wb::ask(", "wb::always(")
     what = f"// {kernel.schema.qualname}, {kernel.slot} on {'GPUs' if suffix == 'cu' else 'the CPU'}: the function of {_main(room)} as torch calls it."
     body = "\n".join([what, text.rstrip(), "", f"namespace {stem} {{", *boxes, f"}}  // namespace {stem}", ""])
-    return {f"csrc/{stem}.{suffix}": own(body)}, tuple((name, f"{stem}::{entry}") for name, entry in pairs)
+    return {f"csrc/{stem}.{suffix}": own(body, kernel)}, tuple((name, f"{stem}::{entry}") for name, entry in pairs)
 
 
 def _launched(
@@ -120,5 +120,5 @@ def _launched(
         *launcher.call(declaration, "cpu", static=False, descriptor="descriptor"),
         f"}}  // namespace {stem}", "",
     ])  # fmt: skip
-    files = {f"csrc/{stem}_kernels.{suffix}": own(thunk), f"csrc/{stem}.cpp": own(host)}
+    files = {f"csrc/{stem}_kernels.{suffix}": own(thunk, kernel), f"csrc/{stem}.cpp": own(host, kernel)}
     return files, raw.names(kernel, stem)

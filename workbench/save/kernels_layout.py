@@ -15,7 +15,7 @@ from typing import Any
 from ..build import architectures
 from ..build.body_parts import literal
 from ..errors import SaveError
-from . import judges, project, python, registration, support, templates
+from . import judges, licences, names, project, python, registration, support, templates
 from .model import Native, Package, SavedOp
 from .names import release
 
@@ -45,10 +45,8 @@ def files(package: Package, facts: project.Facts, *, licence: str) -> Package:
     for path, text in project.tests_of(package, native=False).items():
         made.setdefault(path, text)
     made.pop("tests/test_package.py", None)  # what it asks is the builder's business here
-    made["benchmarks/benchmark.py"] = templates.render(
-        "project/bench.py.j2", name=name, ops=[{"name": op.name} for op in ops]
-    )
-    made["LICENSE"] = templates.text("project/LICENSE.txt") if licence == "Apache-2.0" else f"{licence}\n"
+    made["benchmarks/benchmark.py"] = project.bench(package)
+    made["LICENSE"] = licences.text(licence, name)
     made = {path: text if text.endswith("\n") else text + "\n" for path, text in made.items()}
     python.check(made)
     return replace(package, files=dict(sorted(made.items())), data=project.data(ops))
@@ -198,7 +196,7 @@ def _python(name: str, ops: Sequence[SavedOp], *, native: bool) -> Mapping[str, 
                 "from ._runtime", "from ._ops import add_op_namespace_prefix\nfrom ._runtime", 1
             )
     listed = [{"name": op.name, "line": python.first_line(op)} for op in ops]
-    imports = "\n".join(f"from ._{op.name} import {op.name}" for op in ops)
+    imports = "\n".join(names.imported(op.name) for op in ops)
     lines = "\n".join(f"- `{row['name']}`: {row['line']}" for row in listed)
     made["__init__.py"] = (
         f'"""Kernels: {", ".join(op.name for op in ops)}.\n\n{lines}\n"""\n\n{imports}\n\n'

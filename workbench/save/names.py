@@ -10,7 +10,13 @@ from pathlib import Path
 
 from ..errors import SaveError
 
-_TAKEN = frozenset({"torch", "triton", "numpy", "workbench", "setuptools", "pip", "test", "tests", "src", "site"})
+_TAKEN = frozenset({"torch", "triton", "numpy", "workbench", "setuptools", "pip", "test", "tests", "src", "site",
+                    "pytest", "judge"})  # fmt: skip
+# Modules of a package besides those of its ops, and how those of an op end that stand beside its own.
+MODULES = frozenset({"__init__", "__main__", "__pycache__", "_check", "_classes", "_ops", "_package", "_runtime"})
+BESIDE = ("_functions", "_triton", "_triton_backward")
+# What the functions in an op's module look up there when they are called.
+_LOOKED_UP = frozenset({"Adopted", "Argument", "NAMESPACE", "OP", "Op", "SCHEMA", "Schema", "Tensor", "torch"})
 
 
 def package_name(name: str) -> str:
@@ -90,8 +96,29 @@ def inside(root: Path, path: str) -> Path:
     return found
 
 
+def module(op: str) -> str:
+    """The module of an op, which is no other's and none of the package's own: `_rmsnorm`; for `check` it is `_check_op`."""
+    name = f"_{op}"
+    return f"{name}_op" if name in MODULES or name.endswith((*BESIDE, "_op")) else name
+
+
+def function(op: str) -> str:
+    """What the public function is called in that module: as the op, or with `_` behind where that is looked up there."""
+    return f"{op}_" if op in _LOOKED_UP else op
+
+
+def imported(op: str, name: str = "") -> str:
+    """The statement that brings an op's function from its module, under a name of another module's.
+
+    >>> imported("rmsnorm"), imported("check", "f")
+    ('from ._rmsnorm import rmsnorm', 'from ._check_op import check as f')
+    """
+    found, name = function(op), name or op
+    return f"from .{module(op)} import {found}" + (f" as {name}" if name != found else "")
+
+
 def different(names: list[tuple[str, str]]) -> None:
-    """SaveError where two ops, (short name, qualified name), would have one function."""
+    """SaveError where two ops, (short name, qualified name), would have one function, or one the name of a module."""
     seen: dict[str, str] = {}
     for short, qualname in names:
         if short in seen:
@@ -101,3 +128,10 @@ def different(names: list[tuple[str, str]]) -> None:
                 f"{both} {said}: save {'it once' if seen[short] == qualname else 'them in packages of their own'}"
             )
         seen[short] = qualname
+    modules = MODULES | {f"{module(short)}{end}" for short, _ in names for end in ("", *BESIDE)}
+    hidden = next((both for both in names if both[0] in modules), None)
+    if hidden:
+        raise SaveError(
+            f"{hidden[1]}: a package has a module {hidden[0]} of its own, which the function would hide: name the op otherwise, "
+            f"for instance {hidden[0].strip('_')!r}"
+        )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import toolchain
-from . import cases, judges, python, registration, support, templates
+from . import cases, judges, licences, names, python, registration, support, templates
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Unit
 from .origin import Origin
@@ -94,7 +94,8 @@ def _about(package: Package, *, native: bool) -> dict[str, str]:
     natives = [n for op in ops for n in op.native]
     exact = any(n.full for n in natives)
     title = package.title or f"Ops for PyTorch: {', '.join(op.name for op in ops)}."
-    listed = [{"name": op.name, "namespace": op.schema.namespace, "line": python.first_line(op)} for op in ops]
+    listed = [{"name": op.name, "import": names.imported(op.name), "namespace": op.schema.namespace,
+               "line": python.first_line(op)} for op in ops]
     return {
         f"src/{name}/__init__.py": templates.render(
             "python/init.py.j2", title=title, ops=listed, version=package.version,
@@ -134,8 +135,8 @@ def tests_of(package: Package, *, native: bool) -> dict[str, str]:
         imports = {"import torch", *kept.imports, *(["from pathlib import Path"] if kept.stored else [])}
         floats = any(a.is_tensor or a.is_tensor_list for a in schema.arguments)
         gradient = "backward" in op.functions or any(n.slot == "backward" for n in op.kernels)
-        made[f"tests/test_{op.name}.py"] = templates.render(
-            "tests/test_op.py.j2", name=name, op=op.name, namespace=schema.namespace, qualname=schema.qualname,
+        made[f"tests/test{names.module(op.name)}.py"] = templates.render(
+            "tests/test_op.py.j2", name=name, op=op.name, module=names.module(op.name), namespace=schema.namespace, qualname=schema.qualname,
             imports=sorted(imports, key=_import_order), stored=bool(kept.stored), cases=kept.text,
             dtypes=", ".join(map(str, kept.dtypes)), has_reference="reference" in op.functions,
             differentiable=floats and not op.random and ("compare" not in op.functions or gradient),
@@ -170,11 +171,9 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
     made = {
         "pyproject.toml": templates.render("project/pyproject.toml.j2", **shared),
         "README.md": readme(package, facts, native=native, cuda=cuda),
-        "LICENSE": templates.text("project/LICENSE.txt") if licence == "Apache-2.0" else f"{licence}\n",
+        "LICENSE": licences.text(licence, name),
         ".github/workflows/test.yml": templates.render("project/ci.yml.j2", **shared),
-        "benchmarks/bench.py": templates.render(
-            "project/bench.py.j2", name=name, ops=[{"name": op.name} for op in ops]
-        ),
+        "benchmarks/bench.py": bench(package),
         ".gitignore": "build/\ndist/\n*.egg-info/\n__pycache__/\n*.so\n_built.json\n",
     }  # fmt: skip
     if native:
@@ -186,14 +185,20 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
     return made
 
 
+def bench(package: Package) -> str:
+    """The program that times the ops."""
+    listed = [{"name": op.name, "module": names.module(op.name)} for op in package.ops]
+    return templates.render("project/bench.py.j2", name=package.name, ops=listed)
+
+
 def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
     """The README: what the ops are, how to install and test, what was measured, where each text comes from."""
     rows = []
     for op in package.ops:
-        names = ", ".join(a.name for a in op.schema.arguments if a.required)
+        given = ", ".join(a.name for a in op.schema.arguments if a.required)
         rows.append({
             "name": op.name, "namespace": op.schema.namespace, "schema": str(op.schema),
-            "signature": python.signature(op.schema), "call": f"({names})", "doc": op.doc.strip() or "", "runs": runs(op),
+            "signature": python.signature(op.schema), "call": f"({given})", "doc": op.doc.strip() or "", "runs": runs(op),
         })  # fmt: skip
     origins = sorted({**{p: o for op in package.ops for p, o in op.origins.items()},
                       **{p: o for op in package.ops for k in op.kernels for p, o in k.origins.items()}}.items())  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from .. import entry
 from ..errors import SaveError
 from ..schema import Argument, Schema
-from . import borrowed, classes, templates
+from . import borrowed, classes, names, templates
 from .carry import literal
 from .fakes import SIZES
 from .model import SavedOp
@@ -29,10 +29,13 @@ def modules(name: str, ops: Sequence[SavedOp], *, defined: bool, namespace: str 
     held = classes.render(n for op in ops for n in op.classes)
     found |= {classes.MODULE: held} if held else {}
     for op in ops:
-        found[f"_{op.name}_functions.py"] = op.python
-        found[f"_{op.name}.py"] = op_module(op, defined=defined, namespace=namespace)
-        for script in op.scripts:
-            found.update(script.files)
+        found[f"{names.module(op.name)}_functions.py"] = op.python
+        found[f"{names.module(op.name)}.py"] = op_module(op, defined=defined, namespace=namespace)
+    for op in ops:
+        for path, text in (item for script in op.scripts for item in script.files.items()):
+            if found.setdefault(path, text) != text or path.removesuffix(".py") in names.MODULES:
+                raise SaveError(f"{op.schema.qualname}: {path[1:]} beside its cell would be {path} in the package, which is another "
+                                "module there: rename it")  # fmt: skip
     return found
 
 
@@ -143,7 +146,7 @@ def op_module(op: SavedOp, *, defined: bool, namespace: str = "") -> str:
     return "\n".join([
         f'"""{schema.qualname}: {first_line(op)}"""', "", "from __future__ import annotations", "", *imports, "",
         *_schema(schema, namespace), "", "", *fakes, *_kernels(op), f"OP = {'Adopted' if op.adopted else 'Op'}(", "    SCHEMA,", *given, ")",
-        "_public = OP.public_op" if _always_public(op) else "_public, _kernel = OP.public_op, OP.forward_op._op", "", "",
+        "__public = OP.public_op" if _always_public(op) else "__public, __kernel = OP.public_op, OP.forward_op._op", "", "",
         *_function(op), "",
     ])  # fmt: skip
 
@@ -154,7 +157,9 @@ def _always_public(op: SavedOp) -> bool:
 
 
 def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
-    lines = ["import torch", "from torch import Tensor", "", f"from . import _{op.name}_functions as _functions"]
+    asked = "" if _always_public(op) else f"{entry.all_plain(op.schema)} {entry.wants_gradient(op.schema)}"
+    lines = [f"from builtins import {n} as __{n}" for n in ("all", "any", "type") if f"__{n}(" in asked]
+    lines += [""] * bool(lines) + ["import torch", "from torch import Tensor", "", f"from . import {names.module(op.name)}_functions as _functions"]
     lines += ["from ._check import missing_cuda as _missing_cuda"] if cuda else []
     lines += [f"from ._runtime import sizes as {SIZES}"] if op.fakes else []
     if any(s.language == "triton" for s in op.scripts):
@@ -162,8 +167,9 @@ def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
                   "from ._runtime.triton_kernel import kernel as _triton"]  # fmt: skip
         if op.schema.saves:
             lines += ["from ._runtime.triton_kernel import fakes as _triton_fakes"]
+    # No argument and no op begins with two underscores, so that what a function looks up is ours.
     entries = ("compiling", "dual", "function_modes", "grad_enabled", "modes", "plain", "transform")
-    lines += [f"from ._runtime.entry import {n} as _{n}" for n in entries] if not _always_public(op) else []
+    lines += [f"from ._runtime.entry import {n} as __{n}" for n in entries] if not _always_public(op) else []
     if any(s.language == "python" for s in op.scripts):
         lines += ["from ._runtime.register import python_kernel as _python_kernel"]
     lines += [
@@ -186,8 +192,8 @@ def _schema(schema: Schema, namespace: str = "") -> list[str]:
     ]  # fmt: skip
 
 
-def _names(names: Sequence[str]) -> str:
-    return "(" + ", ".join(f'"{n}"' for n in names) + ("," if len(names) == 1 else "") + ")"
+def _names(given: Sequence[str]) -> str:
+    return "(" + ", ".join(f'"{n}"' for n in given) + ("," if len(given) == 1 else "") + ")"
 
 
 def _default(a: Argument, schema: Schema) -> str:
@@ -238,30 +244,31 @@ def _function(op: SavedOp) -> list[str]:
     given = entry.arguments(schema)
     doc = textwrap.indent(_doc(op), "    ").strip()
     head = [
-        f"def {schema.name}{signature(schema)}:",
+        f"def {names.function(schema.name)}{signature(schema)}:",
         f'    """{doc}"""' if "\n" not in doc else f'    """{doc}\n    """',
     ]
     if _always_public(op):
-        return [*head, f"    return _public({given})"]
-    short = f"_kernel({given})"
+        return [*head, f"    return __public({given})", *_called(schema.name)]
+    short = f"__kernel({given})"
     if schema.saves:
         kept = len(schema.outputs)
         short += "[0]" if kept == 1 else f"[:{kept}]"
-    quiet, plain, wants = (_single(t) for t in (entry.QUIET, entry.all_plain(schema), entry.wants_gradient(schema)))
+    plain, wants = entry.all_plain(schema), entry.wants_gradient(schema)
     return [
         *head,
-        "    if _compiling():",
-        f"        return _public({given})",
-        f"    if {plain} and {quiet} and not (_grad_enabled() and ({wants})):",
+        "    if __compiling():",
+        f"        return __public({given})",
+        f"    if {plain} and {entry.QUIET} and not (__grad_enabled() and ({wants})):",
         f"        return {short}",
-        f"    return _public({given})",
+        f"    return __public({given})",
+        *_called(schema.name),
     ]
 
 
-def _single(text: str) -> str:
-    """The names of a generated entry as this module has them."""
-    text = re.sub(r"__(type|all|any)\(", r"\1(", text)
-    return text.replace("__", "_")
+def _called(name: str) -> list[str]:
+    """An op whose name is taken in its module is called by it all the same."""
+    found = names.function(name)
+    return ["", "", f'{found}.__name__ = {found}.__qualname__ = "{name}"'] if found != name else []
 
 
 def first_line(op: SavedOp) -> str:

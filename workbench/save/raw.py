@@ -86,7 +86,7 @@ def kernels(kernel: Any, stem: str, group: Group, main: str) -> str:
         *sources.included(kernel.source, main, space, kernel.declaration.flags, constants(form, bound)),
         *made,
         "",
-    ]))  # fmt: skip
+    ]), kernel)  # fmt: skip
 
 
 def entry(stem: str, instance: int, function: str) -> str:
@@ -117,4 +117,4 @@ def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
         *launcher.call(declaration, "cpu", static=False, descriptor="descriptor"),
         f"}}  // namespace {stem}",
         "",
-    ]))  # fmt: skip
+    ]), kernel)  # fmt: skip

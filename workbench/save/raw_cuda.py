@@ -78,7 +78,7 @@ def kernels(kernel: Any, stem: str, group: Group, main: str) -> str:
         *sources.included(kernel.source, main, space, kernel.declaration.flags, constants(form, bound)),
         *made,
         "",
-    ]))  # fmt: skip
+    ]), kernel)  # fmt: skip
 
 
 def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
@@ -111,4 +111,4 @@ def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
         *launcher.call(declaration, "cuda", static=False, descriptor="descriptor"),
         f"}}  // namespace {stem}",
         "",
-    ]))  # fmt: skip
+    ]), kernel)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..build import architectures, includes
@@ -13,6 +13,7 @@ from ..build import flags as build_flags
 from ..errors import SaveError
 from ..schema import Schema
 from ..source import Source, code
+from .model import Native, SavedOp
 from .origin import Origin
 
 KERNELS = "csrc/kernels"
@@ -37,9 +38,8 @@ def of(source: Source, schema: Schema, slot: str, flags: Sequence[str] = ()) -> 
         line = source.first_line + source.text.count("\n", 0, absolute.start())
         said = f'#include "{absolute[1]}" names a file of this machine: put it beside the notebook and include it by its name'
         raise SaveError(said, line=line, file=source.file)
-    name = f"{schema.name}{'.backward' * (slot == 'backward')}.{_SUFFIX[source.language]}"
-    files = {f"{KERNELS}/{name}": source.text if source.text.endswith("\n") else source.text + "\n"}
-    origins = {f"{KERNELS}/{name}": Origin.of(source.text, source.file, source.first_line)}
+    files: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
     folders = [source.path] if source.path else []
     for path in includes.digests(source.text, folders, build_flags.folders(flags)):
         relative = os.path.relpath(path, source.path or os.curdir)
@@ -53,7 +53,37 @@ def of(source: Source, schema: Schema, slot: str, flags: Sequence[str] = ()) -> 
             raise SaveError(f"{path} includes {found[1]}, a file of this machine: put it beside the notebook")
         files[f"{KERNELS}/{relative.replace(os.sep, '/')}"] = text
         origins[f"{KERNELS}/{relative.replace(os.sep, '/')}"] = Origin.of(text, relative, 1)
+    stem, suffix = f"{schema.name}{'.backward' * (slot == 'backward')}", _SUFFIX[source.language]
+    name = f"{stem}.{suffix}" if f"{KERNELS}/{stem}.{suffix}" not in files else f"{stem}.cell.{suffix}"
+    files[f"{KERNELS}/{name}"] = source.text if source.text.endswith("\n") else source.text + "\n"
+    origins[f"{KERNELS}/{name}"] = Origin.of(source.text, source.file, source.first_line)
     return Kept(f"kernels/{name}", files, origins)
+
+
+def apart(ops: Sequence[SavedOp]) -> tuple[SavedOp, ...]:
+    """The ops, the texts of a kernel in a folder of its own where another one has a file of the same name that differs.
+
+    >>> apart([a, b])[0].native[0].files  # each includes a common.h of its own
+    {'csrc/kernels/a_forward_cpu/common.h': ..., 'csrc/kernels/a_forward_cpu/a.cpp': ..., 'csrc/a_forward_cpu.cpp': ...}
+
+    Each text includes its header as before, since that lies beside it.
+    """
+    texts: dict[str, set[str]] = {}
+    for path, text in (item for op in ops for n in op.native for item in n.files.items()):
+        texts.setdefault(path, set()).add(text)
+    differ = {path for path, found in texts.items() if len(found) > 1}
+    return tuple(replace(op, native=tuple(_alone(n) if differ & {*n.files} else n for n in op.native)) for op in ops)
+
+
+def _alone(n: Native) -> Native:
+    folder = Path(n.units[0].path).stem.removesuffix("_kernels")
+    place = {p: p.replace(KERNELS, f"{KERNELS}/{folder}", 1) for p in n.files if p.startswith(f"{KERNELS}/")}
+    files = {}
+    for path, text in n.files.items():
+        for old, new in place.items() if path not in place else ():
+            text = re.sub(rf"(?<![\w/.]){re.escape(old[5:])}(?!\w|\.\w)", new[5:], text)  # without `csrc/`
+        files[place.get(path, path)] = text
+    return replace(n, files=files, origins={place.get(p, p): o for p, o in n.origins.items()})
 
 
 def included(source: Source, main: str, space: str, flags: Sequence[str] = (), before: Sequence[str] = ()) -> list[str]:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..build import headers
+from ..source import code
 from . import templates
 
 FOLDER = "csrc/support"
@@ -15,21 +17,34 @@ SPACE = "host_code"  # the namespace, and the beginning of names that have none
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
-def own(text: str) -> str:
+def own(text: str, kernel: Any = None) -> str:
     """Generated C++ with a package's names: `wb::Frame` is `host_code::Frame`, `wb_body.h` is `body.h`.
 
     >>> own('#include "wb_body.h"\\nwb::run(f);')
     '#include "support/body.h"\\nhost_code::run(f);'
+
+    What the user of `kernel` calls so keeps its name.
     """
     text = re.sub(r'#include "(?:wb_)?((?:launcher|body|half|bfloat16|host|say|full)\w*\.h)"',
                   r'#include "support/\1"', text)  # fmt: skip
-    return _renamed(text)
+    return _renamed(text, _theirs(kernel) if kernel is not None else frozenset())
 
 
-def _renamed(text: str) -> str:
-    text = re.sub(r"\bwb_", f"{SPACE}_", re.sub(r"\bWB_", f"{SPACE.upper()}_", text))
-    text = re.sub(r"(?<!@)\bwb\b(?=::| \{|$)|(?<=namespace )wb\b", SPACE, text, flags=re.MULTILINE)
+def _renamed(text: str, theirs: frozenset[str] = frozenset()) -> str:
+    def named(found: re.Match) -> str:
+        if found[0] in theirs or any(found[0].startswith(f"{name}_") for name in theirs):
+            return found[0]
+        return f"{SPACE if found[1] == 'wb' else SPACE.upper()}_{found[2]}"
+
+    text = re.sub(r"\b(wb|WB)_(\w*)", named, text)
+    text = re.sub(r'(?<![@"])\bwb\b(?=::| \{|$)|(?<=namespace )wb\b', SPACE, text, flags=re.MULTILINE)
     return text.replace("@wb@", "wb")
+
+
+def _theirs(kernel: Any) -> frozenset[str]:
+    """The names that the user gave and that begin as ours do: the op may be called `wb_scale`, or its function."""
+    given = f"{kernel.schema.namespace} {kernel.schema.name} {code(kernel.source.text)}"
+    return frozenset(re.findall(r"\b(?:wb|WB)_\w+", given))
 
 
 def standalone(text: str) -> str:

@@ -13,8 +13,10 @@ from ..build.triton_call import Plan
 from ..errors import SaveError
 from ..schema import NO_DEFAULT, Argument
 from ..source import Source
-from .carry import installed, literal
+from .carry import literal
 from .model import Script
+from .modules import installed
+from .names import module
 from .origin import Origin
 
 GIVEN = {"torch": "import torch", "triton": "import triton", "tl": "import triton.language as tl"}
@@ -29,7 +31,7 @@ def script(kernel: Any, number: int = 0) -> Script:
         files[path] = content
         origins[f"src/{path}"] = Origin.of(content, path, 1)
     layout = ", layout=True" if kernel.layout else ""
-    tuned = {key: dict(config) for key, config in getattr(kernel, "frozen", {}).items()}
+    tuned = {key: dict(config) for key, config in sorted(getattr(kernel, "frozen", {}).items())}
     best = f", tuned={literal(tuned)}" if tuned else ""
     call = f"_triton({plan_text(kernel)}{layout}{best})"
     return Script(kernel.slot, "cuda", "triton", files, origins, call, number=number)
@@ -40,7 +42,7 @@ def module_name(kernel: Any) -> str:
     forward = getattr(kernel, "forward", None)
     same = kernel.slot == "forward" or (forward is not None and getattr(forward, "source", None) is not None
                                         and forward.source.text == kernel.source.text)  # fmt: skip
-    return f"_{kernel.schema.name}_triton" + ("" if same else "_backward")
+    return f"{module(kernel.schema.name)}_triton" + ("" if same else "_backward")
 
 
 def text(source: Source, qualname: str) -> str:

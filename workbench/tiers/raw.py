@@ -165,7 +165,16 @@ class RawKernel(Kernel):
 
     @property
     def forms(self) -> tuple[dict[str, torch.dtype | None], ...]:
-        return tuple(self._named(key) for key in self._forms)
+        return tuple(self._named(key) for key in self._keys)
+
+    @property
+    def _keys(self) -> list[tuple]:
+        """Forms by their dtypes: which build ended first is chance, and a package of them shall be the same again."""
+        return sorted(self._forms, key=lambda key: [(ctypes_cpp.DTYPE_CODES.get(d, -1), str(d)) for d in key])
+
+    @property
+    def _instances(self) -> tuple[native.Instance, ...]:
+        return tuple(self._forms[key][0] for key in self._keys)
 
     @property
     def digest(self) -> str:
@@ -208,9 +217,8 @@ class RawKernel(Kernel):
 
     def launch(self) -> Launch:
         """What the worker needs to run this kernel."""
-        instances = tuple(i for i, _ in self._forms.values())
         return Launch(
-            self._built.path, self.declaration, instances, self.layout, tuned=self.tuned, choices=self.choices
+            self._built.path, self.declaration, self._instances, self.layout, tuned=self.tuned, choices=self.choices
         )
 
     # ------------------------------------------------------------ install
@@ -232,9 +240,8 @@ class RawKernel(Kernel):
     def refresh(self) -> None:
         """Let the launcher see forms that were built after it was installed."""
         assert self._launcher is not None, "install comes first"
-        instances = [i for i, _ in self._forms.values()]
         described = native.descriptor(
-            self.declaration, instances, layout=self.layout, tuned=self.tuned, choices=self.choices
+            self.declaration, self._instances, layout=self.layout, tuned=self.tuned, choices=self.choices
         )
         self._launcher.install(described)
 
