@@ -88,7 +88,14 @@ class ToolchainError(WorkbenchError):
 
 
 class SaveError(WorkbenchError):
-    """An op that cannot be written as a package."""
+    """An op that cannot be written as a package.
+
+    `asked` says that the fault is in what was asked for, a name, a version or a folder, and not in the op.
+    """
+
+    def __init__(self, message: str, *, asked: bool = False, **where) -> None:
+        super().__init__(message, **where)
+        self.asked = asked
 
 
 def stopped(said: str) -> KeyboardInterrupt:

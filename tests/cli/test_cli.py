@@ -199,3 +199,73 @@ def test_as_a_program_of_its_own(folder):
     done = subprocess.run([sys.executable, "-m", "workbench", "load", str(folder), "--json"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"] is True
+
+
+# ---------------------------------------------------------------- the user's own code raises, and bad requests
+
+
+VERBS = [["load"], ["check"], ["bench"], ["save", "--to", "ops"]]
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda w: w[0])
+def test_what_the_users_code_raises_is_told_with_its_place(capsys, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "op.py"
+    file.write_text('def inner():\n    raise RuntimeError("boom")\n\ninner()\n')
+    code, out, err = run(capsys, *words, tmp_path)
+    assert (code, out) == (1, "")
+    head, *rest = err.splitlines()
+    assert head == f"{file}, line 2, raised RuntimeError: boom"
+    assert [line.strip() for line in rest if "File" in line] == [f'File "{file}", line 4, in <module>', f'File "{file}", line 2, in inner']
+    assert "runpy" not in err and "cli/run.py" not in err
+
+    code, out, err = run(capsys, *words, tmp_path, "--json")
+    said = json.loads(out)
+    assert (code, said["command"], said["ok"]) == (1, words[0], False)
+    error = said["error"]
+    assert (error["kind"], error["message"], error["file"], error["line"]) == ("RuntimeError", "boom", str(file), 2)
+    assert [(f["line"], f["function"]) for f in error["traceback"]] == [(4, "<module>"), (2, "inner")]
+
+
+def test_a_file_that_is_not_python_or_ends_the_program(capsys, tmp_path):
+    file = tmp_path / "op.py"
+    file.write_text("import torch\ndef f(:\n    pass\n")
+    code, out, err = run(capsys, "load", tmp_path)
+    assert (code, out) == (1, "") and err.startswith(f"{file}, line 2, is not Python: SyntaxError: ") and "def f(:" in err
+    error = json.loads(run(capsys, "load", tmp_path, "--json")[1])["error"]
+    assert (error["kind"], error["file"], error["line"]) == ("SyntaxError", str(file), 2)
+    file.write_text("import sys\nsys.exit(0)\n")
+    code, _, err = run(capsys, "load", tmp_path)
+    assert code == 1 and err.startswith(f"{file}, line 2, raised SystemExit: 0")
+
+
+def test_a_model_that_raises_is_told_by_deploy(capsys, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text("def build():\n    return {}['weights']\n")
+    code, out, _ = run(capsys, "deploy", f"{file}:build", "--to", tmp_path / "out", "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["kind"], error["file"], error["line"]) == (1, "KeyError", str(file), 2)
+    assert [f["function"] for f in error["traceback"]] == ["build"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--version", "1.x"], "'1.x' is no version"),
+        (["--name", "json"], "would hide Python's own module 'json'"),
+        (["--to", "taken"], "holds something else than a saved package"),
+    ],
+)
+def test_a_save_that_is_asked_for_wrongly_is_2_and_builds_nothing(capsys, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.txt").write_text("mine")
+    monkeypatch.setattr(verbs, "loaded", lambda *a, **k: pytest.fail("it was loaded"))
+    code, out, err = run(capsys, "save", "x", *(["--to", "ops"] if "--to" not in words else []), *words)
+    assert (code, out) == (2, "") and said in err and err.startswith("SaveError: ")
+
+
+def test_a_deployment_that_is_asked_for_wrongly_is_2(capsys, tmp_path):
+    (tmp_path / "model.py").write_text("def build():\n    raise RuntimeError\n")
+    code, _, err = run(capsys, "deploy", f"{tmp_path / 'model.py'}:build", "--to", tmp_path / "out", "--name", "json")
+    assert code == 2 and "'json' would hide" in err

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from ..errors import BuildError, SchemaError, WorkbenchError
+from ..errors import BuildError, SaveError, SchemaError, WorkbenchError
 from ..reports.report import plain
-from . import cache, verbs
+from . import cache, raised, verbs
 from .outcome import Outcome
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -37,6 +37,8 @@ def main(words: Sequence[str] | None = None, out: TextIO | None = None, err: Tex
         return OK
     except WorkbenchError as error:
         return _failed(given, error, out, err)
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything, or end the program
+        return _raised(given, error, out, err)
     if given.json:
         print(json.dumps({"command": given.command, "ok": outcome.ok, **plain(outcome.data)}), file=out)
     else:
@@ -54,7 +56,17 @@ def _failed(given: argparse.Namespace, error: WorkbenchError, out: TextIO, err: 
         print(json.dumps({"command": given.command, "ok": False, "error": said}), file=out)
     else:
         print(f"{kind}: {error}", file=err)
-    return USAGE if type(error) in (SchemaError, WorkbenchError) else FAILED
+    asked = error.asked if isinstance(error, SaveError) else type(error) in (SchemaError, WorkbenchError)
+    return USAGE if asked else FAILED
+
+
+def _raised(given: argparse.Namespace, error: BaseException, out: TextIO, err: TextIO) -> int:
+    """What the user's code raised is told as any failure is."""
+    if given.json:
+        print(json.dumps({"command": given.command, "ok": False, "error": raised.data(error)}), file=out)
+    else:
+        print(raised.text(error), file=err)
+    return FAILED
 
 
 def parser() -> argparse.ArgumentParser:

@@ -61,8 +61,14 @@ def profile(given: argparse.Namespace) -> Outcome:
 
 def save(given: argparse.Namespace) -> Outcome:
     """`workbench save PATH ... --to FOLDER`: the ops as one package."""
+    from ..save import names
     from ..save import save as write
+    from ..save.write import former
 
+    root = names.target(given.to)  # what cannot be done is said before anything is built
+    former(root)
+    names.package_name(given.name or root.name)
+    names.version(given.version)
     ops, _ = loaded(given.paths, tell=not given.json)
     return of_reports([write(ops, given.to, name=given.name, version=given.version, layout=given.layout)])
 
@@ -70,12 +76,17 @@ def save(given: argparse.Namespace) -> Outcome:
 def deploy(given: argparse.Namespace) -> Outcome:
     """`workbench deploy FILE.py:FUNCTION --to FOLDER`: what the function returns, a module and its example inputs."""
     from ..deploy import deploy as run
+    from ..deploy import folder
+    from ..save import names
 
     path, _, name = given.model.rpartition(":")
     if not path or not name.isidentifier():
         raise WorkbenchError(f"say which function makes the model: model.py:build, got {given.model!r}")
     if not Path(path).is_file():
         raise WorkbenchError(f"{path} is not a file; it holds {name}(), which returns a module and its example inputs")
+    root = names.target(given.to)
+    folder.former(root)
+    names.package_name(given.name or root.name)
     loaded(given.load, tell=not given.json)
     scope = runpy.run_path(path)
     if not callable(scope.get(name)):

@@ -45,7 +45,8 @@ def former(root: Path) -> Former:
         return Former(root, dict(manifest["files"]), frozenset(manifest.get("made", ())))
     except (OSError, ValueError, KeyError, TypeError):
         raise SaveError(
-            f"{root} holds something else than a deployment (there is no {MANIFEST}): name a new folder"
+            f"{root} holds something else than a deployment (there is no {MANIFEST}): name a new folder",
+            asked=True,
         ) from None
 
 

@@ -82,7 +82,7 @@ def _save(
     started: float,
 ) -> Saved:
     if layout not in LAYOUTS:
-        raise SaveError(f"layout is one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}")
+        raise SaveError(f"layout is one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}", asked=True)
     root = names.target(path)
     called, numbered = names.package_name(name or root.name), names.version(version)
     spdx = licences.expression(licence)

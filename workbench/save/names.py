@@ -6,10 +6,12 @@ import keyword
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 from ..errors import SaveError
 
+_refused = partial(SaveError, asked=True)
 _TAKEN = frozenset({"torch", "triton", "numpy", "workbench", "setuptools", "pip", "test", "tests", "src", "site",
                     "pytest", "judge"})  # fmt: skip
 # Modules of a package besides those of its ops, and how those of an op end that stand beside its own.
@@ -25,23 +27,23 @@ def package_name(name: str) -> str:
     SaveError for what Python cannot import, or what would hide a module of the standard library or of torch.
     """
     if not isinstance(name, str) or not name.strip():
-        raise SaveError(f"a package needs a name, such as 'rmsnorm_ops', got {name!r}")
+        raise _refused(f"a package needs a name, such as 'rmsnorm_ops', got {name!r}")
     given, name = name, name.strip().replace("-", "_").replace(".", "_")
     if not re.fullmatch(r"[A-Za-z](?:\w*[A-Za-z0-9])?", name, re.ASCII):
         instead = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_0123456789") or "my_ops"
-        raise SaveError(
+        raise _refused(
             f"{given!r} is no package name: letters, digits and '_', a letter first; for instance name={instead.lower()!r}"
         )
     if keyword.iskeyword(name):
-        raise SaveError(
+        raise _refused(
             f"{given!r} is a word of Python's own, which no import can name; for instance name='{name}_ops'"
         )
     if name.lower() in {m.lower() for m in sys.stdlib_module_names}:
-        raise SaveError(
+        raise _refused(
             f"{given!r} would hide Python's own module {name.lower()!r} wherever it is installed; for instance name='{name}_ops'"
         )
     if name.lower() in _TAKEN:
-        raise SaveError(f"{given!r} is the name of another package; for instance name='{name}_ops'")
+        raise _refused(f"{given!r} is the name of another package; for instance name='{name}_ops'")
     return name.lower()
 
 
@@ -53,7 +55,7 @@ def version(text: str) -> str:
         return str(Version(str(text)))
     except InvalidVersion:
         found = ".".join(re.findall(r"\d+", str(text))[:3]) or "0.1.0"
-        raise SaveError(f"{text!r} is no version (PEP 440); for instance version={found!r}") from None
+        raise _refused(f"{text!r} is no version (PEP 440); for instance version={found!r}") from None
 
 
 def release(text: str) -> tuple[int, int, int]:
@@ -71,20 +73,20 @@ def release(text: str) -> tuple[int, int, int]:
 def target(path: str | os.PathLike) -> Path:
     """The folder that a package is written to. SaveError where it cannot be one."""
     if not str(path).strip():
-        raise SaveError("a package needs a folder to lie in, for instance wb.save([op], 'rmsnorm_ops')")
+        raise _refused("a package needs a folder to lie in, for instance wb.save([op], 'rmsnorm_ops')")
     found = Path(path).expanduser()
     final = Path(os.path.abspath(found))
     if final in (Path("/"), Path.home(), Path.cwd()):
-        raise SaveError(
+        raise _refused(
             f"{final} is no folder for a package of its own: name one inside it, for instance {final / 'my_ops'}"
         )
     if final.exists() and not final.is_dir():
-        raise SaveError(f"{final} is a file; a package is a folder")
+        raise _refused(f"{final} is a file; a package is a folder")
     parent = next(p for p in final.parents if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise SaveError(f"{final} cannot be made: {parent} cannot be written to; choose another folder")
+        raise _refused(f"{final} cannot be made: {parent} cannot be written to; choose another folder")
     if final.exists() and not os.access(final, os.W_OK):
-        raise SaveError(f"{final} cannot be written to; choose another folder, or change its rights (chmod u+w)")
+        raise _refused(f"{final} cannot be written to; choose another folder, or change its rights (chmod u+w)")
     return final
 
 
@@ -92,7 +94,7 @@ def inside(root: Path, path: str) -> Path:
     """A file of the package: SaveError for a path that leaves its folder."""
     found = Path(os.path.normpath(root / path))
     if not found.is_relative_to(root) or os.path.isabs(path):
-        raise SaveError(f"{path} lies outside {root}; nothing is written there")
+        raise _refused(f"{path} lies outside {root}; nothing is written there")
     return found
 
 
@@ -124,7 +126,7 @@ def different(names: list[tuple[str, str]]) -> None:
         if short in seen:
             both = qualname if seen[short] == qualname else f"{seen[short]} and {qualname}"
             said = "is given twice" if seen[short] == qualname else "would both be the function " + repr(short)
-            raise SaveError(
+            raise _refused(
                 f"{both} {said}: save {'it once' if seen[short] == qualname else 'them in packages of their own'}"
             )
         seen[short] = qualname

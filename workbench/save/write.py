@@ -47,7 +47,8 @@ def former(root: Path) -> Former | None:
         listed = dict(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError):
         raise SaveError(
-            f"{root} holds something else than a saved package (there is no {MANIFEST}): name a new folder, or empty it"
+            f"{root} holds something else than a saved package (there is no {MANIFEST}): name a new folder, or empty it",
+            asked=True,
         ) from None
     there = {p: digest_of(root / p) for p in listed}
     edited = frozenset(p for p, d in there.items() if d and d != listed[p])
