@@ -9,6 +9,7 @@ from workbench import schema
 from workbench.case import make
 from workbench.check.agree import expected
 from workbench.check.float64 import Limits, TooMuchError, available_bytes, float64
+from workbench.check.gradients import expected_gradients
 
 X = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
 
@@ -97,3 +98,21 @@ def test_limits_stop_between_calls():
 
 def test_available_memory_is_known():
     assert 1 << 20 < available_bytes(torch.device("cpu")) < 1 << 62
+
+
+def test_gradients_see_through_another_op_whose_reference_calls_a_third(namespace):
+    """Neither has a form for float64, nor a gradient: without the references there is nothing to compare with."""
+    library = torch.library.Library(namespace, "FRAGMENT")
+    for name in ("inner", "outer"):
+        library.define(f"{name}(Tensor x) -> Tensor")
+    space = getattr(torch.ops, namespace)
+    references = {f"{namespace}::inner": lambda x: x.sin(), f"{namespace}::outer": lambda x: space.inner(x) * 2}
+    [case] = make(lambda t: [t(4, 8)], ONE, (torch.float32,))
+    wanted = expected_gradients(lambda x: space.outer.default(x) + x, ONE, case, references=references)
+    [output] = wanted.outputs
+    x = wanted.inputs()["x"].double()
+    [cotangent] = wanted.cotangents.values()
+    torch.testing.assert_close(output.true, (2 * x.cos() + 1) * cotangent)
+    assert output.true.dtype is torch.float64 and set(wanted.terms()) == {"grad_x"}
+    plain = expected(lambda x: space.outer(x), ONE, case, references=references)
+    assert plain.note == "" and torch.equal(plain.outputs[0].value, 2 * wanted.inputs()["x"].sin())

@@ -19,7 +19,7 @@ from ..errors import WorkbenchError
 from ..inputs import FLOATS, fresh, tensors_in
 from ..reference import Definition
 from ..schema import Schema
-from .float64 import NO_MEMORY, Limits, TooMuchError, float64
+from .float64 import NO_MEMORY, Limits, TooMuchError, float64, instead
 
 LIMIT_S = 10.0
 SLACK_OF_A_VERSION = 8.0  # against another kernel's results, whose own error nobody knows
@@ -85,7 +85,7 @@ def expected(
     'agree'
 
     A reference that exceeds `limit_s` or the memory gives an Expected that only says so (`skipped`); what else it
-    raises is raised. `references` are run in place of other ops, by name, where a float64 form may be missing.
+    raises is raised. `references` are run in place of other ops, by name, which may have no form for a dtype.
     """
     start = time.perf_counter()
     if reference is None:
@@ -95,7 +95,7 @@ def expected(
     low = lowest(inputs)
     try:
         with torch.no_grad():
-            with seeded(device), Limits(limit_s):
+            with seeded(device), Limits(limit_s), instead(references):
                 values = leaves(schema, inputs, call(definition, inputs))
             wide, note = _in_float64(definition, case, schema, device, low, limit_s, references, values)
     except (TooMuchError, MemoryError, torch.OutOfMemoryError) as error:

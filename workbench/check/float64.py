@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -83,13 +83,12 @@ class Float64(Limits):
     >>> with float64(torch.bfloat16):
     ...     reference(x.double(), w.double())      # a `.float()` inside stays in float64
 
-    `low` is the dtype that random numbers are drawn in, as they would be in the plain run. `references` says what to
-    run in place of an op that may have no form for float64.
+    `low` is the dtype that random numbers are drawn in, as they would be in the plain run.
     """
 
-    def __init__(self, low: torch.dtype, limit_s: float, references: Mapping[str, Callable] | None = None) -> None:
+    def __init__(self, low: torch.dtype, limit_s: float) -> None:
         super().__init__(limit_s)
-        self.low, self.default, self.references = low, torch.get_default_dtype(), references or {}
+        self.low, self.default = low, torch.get_default_dtype()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -97,8 +96,6 @@ class Float64(Limits):
             out = self._drawn(func, args, kwargs)
         elif func is torch.ops.aten.view.dtype:
             raise NotImplementedError("it looks at the bits of numbers")
-        elif func.name() in self.references:
-            out = self.references[func.name()](*args, **kwargs)
         else:
             out = func(*map(_wide, args), **{k: _wide(v) for k, v in kwargs.items()})
         self.look(out)
@@ -168,6 +165,28 @@ class _WideFunctions(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class _Instead(TorchFunctionMode):
+    def __init__(self, references: Mapping[str, Callable]) -> None:
+        super().__init__()
+        self.references = references
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        other = self.references.get(_qualname(func))
+        if other is None:
+            return func(*args, **(kwargs or {}))
+        with self:  # it may call others in turn
+            return other(*args, **(kwargs or {}))
+
+
+def instead(references: Mapping[str, Callable] | None) -> AbstractContextManager:
+    """References in place of other ops that are called, where autograd sees what they do.
+
+    >>> with instead({"lab::scale": lambda x, k: x * k}):
+    ...     reference(x)                # calls lab::scale, which may have no form for the dtype of x
+    """
+    return _Instead(references) if references else nullcontext()
+
+
 @contextmanager
 def float64(
     low: torch.dtype,
@@ -176,12 +195,15 @@ def float64(
     *,
     shaken: int | None = None,
 ) -> Iterator[None]:
-    """All floating arithmetic of a block in float64; the default dtype too, for a while. `shaken` seeds `Shaken`."""
+    """All floating arithmetic of a block in float64; the default dtype too, for a while.
+
+    `references` are run in place of other ops, by name, which may have no form for float64. `shaken` seeds `Shaken`.
+    """
     before = torch.get_default_dtype()
-    mode = Float64(low, limit_s, references) if shaken is None else Shaken(low, limit_s, shaken)
+    mode = Float64(low, limit_s) if shaken is None else Shaken(low, limit_s, shaken)
     torch.set_default_dtype(torch.float64)
     try:
-        with mode, _WideFunctions():
+        with mode, _WideFunctions(), instead(references):
             yield
     finally:
         torch.set_default_dtype(before)
@@ -215,6 +237,13 @@ def _draws(func: torch._ops.OpOverload, args: tuple, kwargs: dict) -> bool:
         if a.name == "dropout_p":
             return (kwargs.get(a.name, a.default_value) if i >= len(args) else args[i]) != 0
     return True
+
+
+def _qualname(func: object) -> str:
+    """`lab::scale` for an op or one of its overloads; "" for any other function."""
+    if isinstance(func, torch._ops.OpOverload):
+        return func.name()
+    return func._qualified_op_name if isinstance(func, torch._ops.OpOverloadPacket) else ""
 
 
 def _wide(value: object) -> object:

@@ -16,7 +16,7 @@ from ..inputs import draw, fresh
 from ..reference import Definition
 from ..schema import Schema
 from .expect import LIMIT_S, Expected, Output, leaves, lowest, seeded, widened
-from .float64 import NO_MEMORY, Limits, Shaken, TooMuchError, float64
+from .float64 import NO_MEMORY, Limits, Shaken, TooMuchError, float64, instead
 
 SHAKES = 3
 
@@ -28,6 +28,7 @@ def expected_gradients(
     *,
     device: str = "cpu",
     limit_s: float = LIMIT_S,
+    references: Mapping[str, Callable] | None = None,
     without: str = "",
     spread: bool = False,
 ) -> Expected:
@@ -39,7 +40,7 @@ def expected_gradients(
 
     Integer outputs and those that the reference detaches get no cotangent; arguments made with `grad=False` no
     gradient. For a mutating op the outputs are its mutated arguments. `without` names a result whose gradient is
-    undefined this time; `spread` makes cotangents of one number each, expanded, as `sum()` does.
+    undefined; `spread` makes cotangents of one number each, expanded, as `sum()` does. `references` as in `expected`.
     """
     start = time.perf_counter()
     if reference is None:
@@ -51,25 +52,25 @@ def expected_gradients(
 
     inputs = fresh(case.bound(schema), device=device)
     try:
-        with seeded(device), Limits(limit_s):
+        with seeded(device), Limits(limit_s), instead(references):
             results, moving = _forward(run, schema, inputs, case.constant)
             found = enumerate(results.items())
             make = _spread if spread else _cotangent
             cotangents = {n: make(r, i) for i, (n, r) in found if r.requires_grad and n != without}
             values = _backward(results, moving, cotangents)
         wide = fresh(case.bound(schema), dtypes=torch.float64, device=device)
-        with seeded(device), float64(lowest(inputs), limit_s):
+        with seeded(device), float64(lowest(inputs), limit_s, references):
             results, moving = _forward(run, schema, wide, case.constant)
             true = _backward(results, moving, {n: widened(c) for n, c in cotangents.items()})
     except (TooMuchError, MemoryError, torch.OutOfMemoryError) as error:
         return Expected(case, schema, device=device, skipped=str(error) or NO_MEMORY)
     outputs = tuple(Output(n, v, true[n]) for n, v in values.items())
-    seconds = time.perf_counter() - start
     skipped = "" if cotangents and outputs else "no output takes a gradient here"
-    terms = functools.cache(lambda: _terms(run, schema, case, cotangents, true, device, limit_s))
+    terms = functools.cache(lambda: _terms(run, schema, case, cotangents, true, device, limit_s, references))
     return Expected(
-        case, schema, outputs, device=device, seconds=seconds, cotangents=cotangents, skipped=skipped, terms=terms
-    )
+        case, schema, outputs, device=device, seconds=time.perf_counter() - start, cotangents=cotangents,
+        skipped=skipped, terms=terms,
+    )  # fmt: skip
 
 
 def _terms(
@@ -80,6 +81,7 @@ def _terms(
     true: Mapping[str, Tensor],
     device: str,
     limit_s: float,
+    references: Mapping[str, Callable] | None,
 ) -> dict[str, Tensor]:
     """How far each element of a gradient moves when all arithmetic is shaken, by how far: what it is a difference of.
 
@@ -90,7 +92,7 @@ def _terms(
     try:
         for seed in range(SHAKES):
             wide = fresh(case.bound(schema), dtypes=torch.float64, device=device)
-            with seeded(device), float64(low, limit_s, shaken=seed << 20):
+            with seeded(device), float64(low, limit_s, references, shaken=seed << 20):
                 results, moving = _forward(run, schema, wide, case.constant)
                 moved = _backward(results, moving, {n: widened(c) * 1.0 for n, c in cotangents.items()})
             for n, x in moved.items():

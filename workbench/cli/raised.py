@@ -30,7 +30,7 @@ def _of_user(file: str) -> bool:
 
 
 def place(error: BaseException) -> tuple[str, int]:
-    """File and line: those of the text for a syntax error, else of the innermost frame of the user's. ("", 0): nowhere."""
+    """File and line: those of the text for a syntax error, else of the user's innermost frame; ("", 0) for nowhere."""
     if isinstance(error, SyntaxError) and error.filename:
         return error.filename, error.lineno or 0
     shown = frames(error)

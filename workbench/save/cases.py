@@ -19,8 +19,8 @@ from .carry import Carried, carry
 STORED_BYTES = 8 << 20
 # What the tests of an op (templates/tests/test_op.py.j2) call things in the module that its cases stand in, too.
 TAKEN = frozenset({
-    "CASES", "Case", "DEFINITION", "DEVICES", "EVERY_CASE", "Path", "SCHEMA", "case", "each_case", "each_device", "expected",
-    "gradients", "interpreted", "judge", "leaves", "make", "module", "package", "pytest", "run",
+    "CASES", "Case", "DEFINITION", "DEVICES", "EVERY_CASE", "Path", "SCHEMA", "case", "each_case", "each_device", "expected", "fresh",
+    "REFERENCES", "gradients", "interpreted", "judge", "leaves", "make", "module", "package", "pytest", "run",
 })  # fmt: skip
 _OURS = __name__.partition(".")[0]
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..build import architectures
 from ..build.body_parts import literal
 from ..errors import SaveError
-from . import judges, licences, names, project, python, registration, support, templates
+from . import licences, names, project, python, registration, support, templates, testing
 from .model import Native, Package, SavedOp
 from .names import release
 
@@ -41,9 +41,7 @@ def files(package: Package, facts: project.Facts, *, licence: str) -> Package:
     made["build.toml"] = build_toml(package, licence)
     made["flake.nix"] = templates.text("project/flake.nix")
     made["README.md"] = _readme(package, facts, native=bool(natives))
-    made |= judges.files(name)
-    for path, text in project.tests_of(package, native=False).items():
-        made.setdefault(path, text)
+    made |= testing.of(package, native=False, oldest=project.oldest(natives))
     made.pop("tests/test_package.py", None)  # what it asks is the builder's business here
     made["benchmarks/benchmark.py"] = project.bench(package)
     made["LICENSE"] = licences.text(licence, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import toolchain
-from . import cases, judges, licences, names, python, registration, support, templates
+from . import cases, licences, names, python, registration, support, templates, testing
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Unit
 from .origin import Origin
@@ -53,7 +52,7 @@ def files(package: Package, facts: Facts, *, licence: str = "Apache-2.0", figure
         made |= _csrc(name, ops)
     made |= {f"src/{name}/{path}": text for path, text in python.modules(name, ops, defined=native).items()}
     made |= _about(package, native=native)
-    made |= tests_of(package, native=native)
+    made |= testing.of(package, native=native, oldest=oldest([n for op in ops for n in op.native]))
     made |= _project(package, facts, licence, native=native)
     made = {path: text if text.endswith("\n") else text + "\n" for path, text in made.items()}
     python.check(made)
@@ -121,34 +120,6 @@ def requirement(natives: Sequence[Native]) -> str:
     if any(n.full for n in natives):
         return f"torch=={torch.__version__.split('+')[0]}"
     return f"torch>={OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}"
-
-
-def tests_of(package: Package, *, native: bool) -> dict[str, str]:
-    name = package.name
-    natives = [n for op in package.ops for n in op.native]
-    made = judges.files(name)
-    made["tests/test_package.py"] = templates.render(
-        "tests/test_package.py.j2", name=name, version=package.version, native=native, oldest=oldest(natives)
-    )
-    for op in package.ops:
-        kept, schema = op.cases, op.schema
-        imports = {"import torch", *kept.imports, *(["from pathlib import Path"] if kept.stored else [])}
-        floats = any(a.is_tensor or a.is_tensor_list for a in schema.arguments)
-        gradient = "backward" in op.functions or any(n.slot == "backward" for n in op.kernels)
-        made[f"tests/test{names.module(op.name)}.py"] = templates.render(
-            "tests/test_op.py.j2", name=name, op=op.name, module=names.module(op.name), namespace=schema.namespace, qualname=schema.qualname,
-            imports=sorted(imports, key=_import_order), stored=bool(kept.stored), cases=kept.text,
-            dtypes=", ".join(map(str, kept.dtypes)), has_reference="reference" in op.functions,
-            differentiable=floats and not op.random and ("compare" not in op.functions or gradient),
-            random=op.random, no_vmap=False, objects=bool(op.classes), triton=any(s.language == "triton" for s in op.scripts),
-        )  # fmt: skip
-    return made
-
-
-def _import_order(statement: str) -> tuple[int, str]:
-    return int(
-        not any(statement.split()[1].startswith(m) for m in sys.stdlib_module_names if m == statement.split()[1])
-    ), statement
 
 
 def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> dict[str, str]:
