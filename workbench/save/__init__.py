@@ -104,6 +104,7 @@ def _save(
     return Saved(
         str(root), called, numbered, layout, tuple(together), len(package.files) + len(package.data) + 1,
         time.perf_counter() - started, changes, "" if advised and names.release(numbered) >= names.release(advised) else advised, edited,
+        tuple(said for op in package.ops for said in op.doubts),
     )  # fmt: skip
 
 

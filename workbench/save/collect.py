@@ -10,7 +10,7 @@ from ..reports.measurement import headline
 from ..tiers import FullKernel, HostKernel, Kernel, RawCudaKernel, RawKernel
 from ..tiers.block import BlockKernel
 from ..tiers.triton import TritonKernel
-from . import carry, cases, classes, fakes, names, raw
+from . import carry, cases, classes, doubts, fakes, names, raw
 from .model import Native, SavedOp, Script
 from .origin import Origin
 
@@ -48,7 +48,7 @@ def saved(op: Any, together: Sequence[str]) -> SavedOp:
     return SavedOp(
         schema, op.doc, text, {role: name for role, (name, _) in wanted.items()}, _origins(carried, schema.name),
         native, tuple(scripts), _fakes(op, parts, definition), definition.is_random, kept, _figures(op, parts),
-        also=tuple(others.values()), classes=classes.of(schema),
+        also=tuple(others.values()), classes=classes.of(schema), doubts=doubts.of(op),
     )  # fmt: skip
 
 

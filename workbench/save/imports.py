@@ -41,15 +41,15 @@ def _runs(tree: ast.Module) -> Iterator[list[ast.Import | ast.ImportFrom]]:
 
 def block(run: Collection[ast.Import | ast.ImportFrom], own: Collection[str]) -> list[str]:
     """The lines of a run of imports: sections with a blank line between, one statement a module."""
-    plain: dict[tuple[int, str, int], set[tuple[str, str | None]]] = {}
+    plain: dict[tuple[int, str, bool], set[tuple[str, str | None]]] = {}
     for node in run:
         for alias in node.names:
             base = f"{'.' * node.level}{node.module or ''}" if isinstance(node, ast.ImportFrom) else ""
             place = _section(base or alias.name, own)
             # Those with another name stand in statements of their own, as isort has them.
             apart = f"{alias.name} as {alias.asname}" if base and alias.asname else ""
-            key = (place, f"{base}|{apart}", int(bool(base)))
-            plain.setdefault(key, set()).add((alias.name, alias.asname))
+            where = (place, f"{base}|{apart}", bool(base))
+            plain.setdefault(where, set()).add((alias.name, alias.asname))
     sections: dict[int, list[tuple[tuple, list[str]]]] = {}
     for (place, said_of, is_from), names in plain.items():
         base = said_of.partition("|")[0]

@@ -79,6 +79,7 @@ class SavedOp:
     figures: tuple[tuple[str, str], ...] = ()
     classes: tuple[str, ...] = ()  # the C++ classes that it takes, "lab::State"
     also: tuple[str, ...] = ()  # other saved ops that its Python functions call
+    doubts: tuple[str, ...] = ()  # what speaks against it, in sentences
 
     @property
     def name(self) -> str:

@@ -170,6 +170,7 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
         rows.append({
             "name": op.name, "namespace": op.schema.namespace, "schema": str(op.schema),
             "signature": python.signature(op.schema), "call": f"({given})", "doc": op.doc.strip() or "", "runs": runs(op),
+            "doubts": op.doubts,
         })  # fmt: skip
     origins = sorted({**{p: o for op in package.ops for p, o in op.origins.items()},
                       **{p: o for op in package.ops for k in op.kernels for p, o in k.origins.items()}}.items())  # fmt: skip
