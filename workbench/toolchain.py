@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -197,7 +198,7 @@ def torch() -> Torch:
         spec = importlib.util.find_spec("torch")
         origin = spec.origin if spec else None
     if origin is None:
-        raise ToolchainError(f"torch is not installed. Type `{sys.executable} -m pip install torch`")
+        raise ToolchainError(f"torch is not installed. Type `{shlex.quote(sys.executable)} -m pip install torch`")
     return _torch(os.path.dirname(origin))
 
 
@@ -207,7 +208,7 @@ def _torch(root: str) -> Torch:
     if not os.path.isfile(os.path.join(include, "torch", "csrc", "stable", "library.h")):
         raise ToolchainError(
             f"torch's C++ headers are not in {include}. Type "
-            f"`{sys.executable} -m pip install --force-reinstall 'torch>=2.11'`"
+            f"`{shlex.quote(sys.executable)} -m pip install --force-reinstall 'torch>=2.11'`"
         )
     text = Path(root, "version.py").read_text("utf-8")
     said = dict(re.findall(r"^(__version__|git_version)\b[^=\n]*= *['\"]([^'\"]+)", text, re.MULTILINE))

@@ -57,3 +57,8 @@ def test_ops_that_come_and_go():
 )  # fmt: skip
 def test_what_to_call_it(version, kinds, wanted):
     assert evolution.advised(version, tuple(Change("lab::f", k, "") for k in kinds)) == wanted
+
+
+def test_another_name_takes_the_import_away():
+    assert evolution.renamed("ops", "ops") == ()
+    assert evolution.renamed("ed2", "other") == (Change("ed2", "breaking", "the package is called other now: import ed2 is gone"),)

@@ -68,7 +68,7 @@ def test_where_its_texts_come_from(normed, namespace, tmp_path):
     told = json.loads((tmp_path / "normed_ops" / "package-manifest.json").read_text())
     source = told["sources"]["csrc/kernels/normed.cpp"]
     assert (source["typed in"], source["line"]) == (normed.slots["forward", "cpu"].source.file, 1)
-    assert told["sources"]["src/_normed_functions.py: normed_reference"]["typed in"] == "ops.py"
+    assert told["sources"]["src/normed_ops/_normed_functions.py: normed_reference"]["typed in"] == "ops.py"
     assert told["ops"][f"{namespace}::normed"]["versions"] == {"forward cpu": 1, "backward cpu": 2}
     assert told["ops"][f"{namespace}::normed"]["metadata"]["odd float32"] == ["float32 (5, 3) strides (3, 1)"]
     readme = (tmp_path / "normed_ops" / "README.md").read_text()

@@ -24,6 +24,8 @@ from .. import settings
 from ..errors import ToolchainError
 from . import architectures
 
+PIP = f"{shlex.quote(sys.executable)} -m pip install"
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -146,7 +148,7 @@ def program() -> str:
         found = None
     found = found or shutil.which("ninja", path=settings.programs())
     if found is None:
-        raise ToolchainError(f"building an extension needs ninja. Type `{sys.executable} -m pip install ninja`")
+        raise ToolchainError(f"building an extension needs ninja. Type `{PIP} ninja`")
     return found
 
 
@@ -156,7 +158,7 @@ def _module() -> ModuleType:
         import torch.utils.cpp_extension as torchs
     except ImportError as error:
         raise ToolchainError(
-            f"torch.utils.cpp_extension cannot be imported: {error}. Type `{sys.executable} -m pip install setuptools`"
+            f"torch.utils.cpp_extension cannot be imported: {error}. Type `{PIP} setuptools`"
         ) from error
     if not Path(torchs.include_paths()[0]).is_dir():
         raise ToolchainError(f"torch's C++ headers are not in {torchs.include_paths()[0]}; install torch again")

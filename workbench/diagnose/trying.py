@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from .. import settings, toolchain
 from ..errors import ToolchainError
 
 LIMIT_S = 120.0
-PIP = f"{sys.executable} -m pip install"
+PIP = f"{shlex.quote(sys.executable)} -m pip install"
 Found = tuple[str, str, str]  # status, detail, cure
 
 

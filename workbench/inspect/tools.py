@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ USUAL = ("/usr/local/cuda/bin", "/opt/cuda/bin")
 INSTALL = {
     "objdump": "It comes with binutils (Debian, Ubuntu: `apt install binutils`; Fedora: `dnf install binutils`; "
     "conda: `conda install -c conda-forge binutils`)",
-    **dict.fromkeys(CUDA_TOOLS, f"It comes with Triton: `{sys.executable} -m pip install triton`, "
+    **dict.fromkeys(CUDA_TOOLS, f"It comes with Triton: `{shlex.quote(sys.executable)} -m pip install triton`, "
                     "or with a CUDA toolkit whose bin folder is on PATH"),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SaveError, WorkbenchError
-from ..reports.saving import Saved
+from ..reports.saving import Change, Saved
 from . import collect, evolution, licences, names, project, sources, write
 from .model import Package
 from .origin import digest
@@ -94,11 +94,10 @@ def _save(
     facts = project.Facts.now()
     package, facts = _dated(package, facts, spdx, before)
     metadata = {op.qualname: evolution.metadata(op) for op in ops}
-    changes = (
-        evolution.changes(before.manifest.get("ops", {}), {op.qualname: op.schema for op in ops}, metadata)
-        if before
-        else ()
-    )
+    changes: tuple[Change, ...] = ()
+    if before:
+        changes = evolution.renamed(before.manifest.get("name", called), called)
+        changes += evolution.changes(before.manifest.get("ops", {}), {op.qualname: op.schema for op in ops}, metadata)
     edited = _written(package, root, before, facts, metadata)
     advised = evolution.advised(before.manifest["version"], changes) if before and changes else ""
     return Saved(

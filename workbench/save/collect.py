@@ -12,7 +12,7 @@ from ..tiers.block import BlockKernel
 from ..tiers.triton import TritonKernel
 from . import carry, cases, classes, doubts, fakes, names, raw
 from .model import Native, SavedOp, Script
-from .origin import Origin
+from .origin import PYTHON, Origin
 
 ROLES = ("reference", "fake", "backward", "vmap", "compare")
 
@@ -139,7 +139,7 @@ def _module_text(qualname: str, carried: carry.Carried, others: Mapping[str, str
 
 
 def _origins(carried: carry.Carried, name: str) -> dict[str, Origin]:
-    return {f"src/{names.module(name)}_functions.py: {n}": o for n, o in carried.origins.items()}
+    return {f"{PYTHON}{names.module(name)}_functions.py: {n}": o for n, o in carried.origins.items()}
 
 
 def _fakes(op: Any, parts: Sequence[Any], definition: Any) -> dict[str, str]:

@@ -59,6 +59,15 @@ def changes(before: Mapping[str, Any], ops: Mapping[str, Schema], now: Mapping[s
     return tuple(found)
 
 
+def renamed(before: str, now: str) -> tuple[Change, ...]:
+    """What it means for callers that the package over which another is saved had another name.
+
+    >>> renamed("rmsnorm_ops", "norms")[0].why
+    'the package is called norms now: import rmsnorm_ops is gone'
+    """
+    return (Change(before, "breaking", f"the package is called {now} now: import {before} is gone"),) * (before != now)
+
+
 def compare(old: Schema, new: Schema) -> tuple[str, str]:
     """(same, compatible, breaking or silent; the reason) for two schemas of one op."""
     if [(t, n) for t, n in zip(old.output_types, old.outputs, strict=True)] != list(

@@ -43,7 +43,7 @@ def files(package: Package, facts: project.Facts, *, licence: str) -> Package:
     made["README.md"] = _readme(package, facts, native=bool(natives))
     made |= testing.of(package, native=False, oldest=project.oldest(natives))
     made.pop("tests/test_package.py", None)  # what it asks is the builder's business here
-    made["benchmarks/benchmark.py"] = project.bench(package)
+    made["benchmarks/benchmark.py"] = testing.benchmark(package, "benchmark.py")
     made["LICENSE"] = licences.text(licence, name)
     made = {path: text if text.endswith("\n") else text + "\n" for path, text in made.items()}
     python.check(made)
@@ -58,22 +58,17 @@ def _native(ops: Sequence[SavedOp]) -> dict[str, str]:
     spaces = sorted({op.schema.namespace for op in ops})
     made: dict[str, str] = {}
     for n in natives:
-        made |= {_as_header(path): _anywhere(_including(text, n), spaces) for path, text in n.files.items()}
+        made |= {project.as_header(path): _anywhere(_including(text, n), spaces) for path, text in n.files.items()}
     made |= support.files({s for n in natives for s in n.support})
     made["torch-ext/torch_binding.h"] = binding_header(natives)
     made["torch-ext/torch_binding.cpp"] = binding(ops)
     return made
 
 
-def _as_header(path: str) -> str:
-    """The builder compiles every source that it is told of: a text that others include is a header."""
-    return f"{path}.h" if path.startswith("csrc/kernels/") and path.endswith((".cpp", ".cu")) else path
-
-
 def _including(text: str, n: Native) -> str:
     for path in n.files:
         name = path.removeprefix("csrc/")
-        text = text.replace(f'#include "{name}"', f'#include "{_as_header(path).removeprefix("csrc/")}"')
+        text = text.replace(f'#include "{name}"', f'#include "{project.as_header(path).removeprefix("csrc/")}"')
     return text
 
 
@@ -156,7 +151,7 @@ def build_toml(package: Package, licence: str) -> str:
 def _kernel(op: SavedOp, n: Native, shared: Sequence[str]) -> list[str]:
     """One section for each set of flags, since these hold for a whole section."""
     lines: list[str] = []
-    texts = [_as_header(p) for p in n.files if p.startswith("csrc/kernels/")]
+    texts = [project.as_header(p) for p in n.files if p.startswith("csrc/kernels/")]
     for number, unit in enumerate(n.units):
         flags = [f for f in (*unit.flags, *n.links) if not f.startswith("-march=native")]
         lines += [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+PYTHON = "python/"  # before the path of a module, whose folder has the package's name
+
 
 @dataclass(frozen=True)
 class Origin:

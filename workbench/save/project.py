@@ -14,7 +14,7 @@ from .. import toolchain
 from . import cases, licences, names, python, registration, support, templates, testing
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Unit
-from .origin import Origin
+from .origin import PYTHON, Origin
 
 MANIFEST = "package-manifest.json"
 OLDEST_TORCH, OLDEST_PYTHON = (2, 11), (3, 10)
@@ -144,7 +144,7 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
         "README.md": readme(package, facts, native=native, cuda=cuda),
         "LICENSE": licences.text(licence, name),
         ".github/workflows/test.yml": templates.render("project/ci.yml.j2", **shared),
-        "benchmarks/bench.py": bench(package),
+        "benchmarks/bench.py": testing.benchmark(package, "bench.py"),
         ".gitignore": "build/\ndist/\n*.egg-info/\n__pycache__/\n*.so\n_built.json\n",
     }  # fmt: skip
     if native:
@@ -154,12 +154,6 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
         )  # fmt: skip
         made["MANIFEST.in"] = templates.render("project/MANIFEST.in.j2")
     return made
-
-
-def bench(package: Package) -> str:
-    """The program that times the ops."""
-    listed = [{"name": op.name, "module": names.module(op.name)} for op in package.ops]
-    return templates.render("project/bench.py.j2", name=package.name, ops=listed)
 
 
 def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
@@ -172,8 +166,6 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
             "signature": python.signature(op.schema), "call": f"({given})", "doc": op.doc.strip() or "", "runs": runs(op),
             "doubts": op.doubts,
         })  # fmt: skip
-    origins = sorted({**{p: o for op in package.ops for p, o in op.origins.items()},
-                      **{p: o for op in package.ops for k in op.kernels for p, o in k.origins.items()}}.items())  # fmt: skip
     figures = [row for op in package.ops for row in op.figures]
     needs = "It needs a C++ compiler." if native else "It is Python alone: nothing is compiled when it is installed."
     if cuda:
@@ -190,9 +182,23 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
     return templates.render(
         "project/README.md.j2", distribution=package.name.replace("_", "-"), name=package.name,
         title=package.title or f"Ops for PyTorch: {', '.join(op.name for op in package.ops)}.", ops=rows, needs=needs,
-        figures=figures, machine=facts.machine, date=facts.date, origins=origins, tools=facts.tools,
+        figures=figures, machine=facts.machine, date=facts.date, origins=sorted(origins(package).items()), tools=facts.tools,
         notes=[op.cases.note for op in package.ops if op.cases.note],
     )  # fmt: skip
+
+
+def origins(package: Package) -> dict[str, Origin]:
+    """Where each text comes from, by its path in the package."""
+    found = {p: o for op in package.ops for part in (op, *op.kernels) for p, o in part.origins.items()}
+    kernels = package.layout == "kernels"
+    modules = f"{'torch-ext' if kernels else 'src'}/{package.name}/"
+    placed = {p.replace(PYTHON, modules, 1) if p.startswith(PYTHON) else p: o for p, o in found.items()}
+    return {as_header(p) if kernels else p: o for p, o in placed.items()}
+
+
+def as_header(path: str) -> str:
+    """kernel-builder compiles every source that it is told of: a text that others include is a header."""
+    return f"{path}.h" if path.startswith("csrc/kernels/") and path.endswith((".cpp", ".cu")) else path
 
 
 def runs(op: SavedOp) -> str:
@@ -210,9 +216,7 @@ def manifest(package: Package, digests: Mapping[str, str], facts: Facts, metadat
     ops = {op.schema.qualname: {"schema": str(op.schema), "outputs": list(op.schema.outputs), "saves": list(op.schema.saves),
                                 "versions": {f"{k.slot} {k.device}": k.number for k in op.kernels},
                                 "metadata": metadata.get(op.schema.qualname, {})} for op in package.ops}  # fmt: skip
-    kept: dict[str, Origin] = {p: o for op in package.ops for k in op.kernels for p, o in k.origins.items()}
-    kept |= {p: o for op in package.ops for p, o in op.origins.items()}
-    sources = {p: {"typed in": o.file, "line": o.line, "sha256": o.digest} for p, o in sorted(kept.items())}
+    sources = {p: {"typed in": o.file, "line": o.line, "sha256": o.digest} for p, o in sorted(origins(package).items())}
     said = {
         "name": package.name, "version": package.version, "layout": package.layout, "date": facts.date, "tools": facts.tools,
         "machine": facts.machine, "ops": ops, "sources": sources, "files": dict(sorted(digests.items())),

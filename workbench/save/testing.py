@@ -1,4 +1,4 @@
-"""The tests that a package has of its own, and what they ask of each op. Pure text."""
+"""The tests and the benchmark that a package has of its own, and what they ask of each op. Pure text."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ def _of_op(name: str, op: SavedOp, ops: Sequence[SavedOp]) -> str:
 
 def _names_case(text: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == "case" for n in ast.walk(ast.parse(text)))
+
+
+def benchmark(package: Package, file: str) -> str:
+    """The text of `benchmarks/FILE`, which times every case of every op."""
+    text = templates.render(
+        "project/bench.py.j2", name=package.name, file=file, ops=[{"name": op.name, "module": names.module(op.name)} for op in package.ops],
+        mutating=any(op.schema.mutated for op in package.ops),
+    )  # fmt: skip
+    return imports.ordered(text, (package.name, JUDGE))
 
 
 def others(op: SavedOp, ops: Sequence[SavedOp]) -> list[str]:

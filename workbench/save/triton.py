@@ -17,7 +17,7 @@ from .carry import literal
 from .model import Script
 from .modules import installed
 from .names import module
-from .origin import Origin
+from .origin import PYTHON, Origin
 
 GIVEN = {"torch": "import torch", "triton": "import triton", "tl": "import triton.language as tl"}
 
@@ -26,10 +26,10 @@ def script(kernel: Any, number: int = 0) -> Script:
     """The module of a Triton kernel, and the expression that makes the op's kernel of it."""
     name = module_name(kernel)
     files = {f"{name}.py": text(kernel.source, kernel.schema.qualname)}
-    origins = {f"src/{name}.py": Origin.of(kernel.source.text, kernel.source.file, kernel.source.first_line)}
+    origins = {f"{PYTHON}{name}.py": Origin.of(kernel.source.text, kernel.source.file, kernel.source.first_line)}
     for path, content in _beside(kernel.source).items():
         files[path] = content
-        origins[f"src/{path}"] = Origin.of(content, path, 1)
+        origins[f"{PYTHON}{path}"] = Origin.of(content, path, 1)
     layout = ", layout=True" if kernel.layout else ""
     tuned = {key: dict(config) for key, config in sorted(getattr(kernel, "frozen", {}).items())}
     best = f", tuned={literal(tuned)}" if tuned else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ..reports.deploying import Deployed, Ran
 
 
@@ -33,4 +35,5 @@ def result(row: Ran) -> str:
 
 def how(report: Deployed) -> list[str]:
     """What to type next."""
-    return [f"run it: python {report.path}/run.py, or {report.path}/bin/run {report.path} (no Python)"]
+    script, program, folder = map(shlex.quote, (f"{report.path}/run.py", f"{report.path}/bin/run", report.path))
+    return [f"run it: python {script}, or {program} {folder} (no Python)"]

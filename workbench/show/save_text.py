@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ..reports.saving import Saved
 
 
@@ -23,5 +25,5 @@ def lines(report: Saved) -> list[str]:
 def how(report: Saved) -> list[str]:
     """What to type next."""
     if report.layout == "kernels":
-        return [f"build it with kernel-builder: kernel-builder build-and-copy {report.path}"]
-    return [f"install it: pip install --no-build-isolation {report.path}"]
+        return [f"build it with kernel-builder: kernel-builder build-and-copy {shlex.quote(report.path)}"]
+    return [f"install it: pip install --no-build-isolation {shlex.quote(report.path)}"]
