@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeGuard
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -64,7 +65,7 @@ def is_absent(t: torch.Tensor) -> bool:
     return t.dtype is torch.uint8 and t.dim() == 1 and t.numel() == 0
 
 
-def differentiable_type(t: object) -> bool:
+def differentiable_type(t: object) -> TypeGuard[torch.Tensor]:
     return isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex())
 
 
@@ -158,7 +159,8 @@ def _from_reference(definition: Definition, incoming: Sequence, values: list) ->
         results = definition.inline(refill(values, placed))
         return tuple(r for r in results if differentiable_type(r))
 
-    results, pull = torch.func.vjp(function, *[tensors[i] for i in floats])
+    pulled = torch.func.vjp(function, *[tensors[i] for i in floats])
+    results, pull = pulled[0], pulled[1]
     flat_incoming = [g for group in incoming for g in (group if isinstance(group, (list, tuple)) else [group])]
     kinds = [differentiable_type(r) for r in _shapes_of(definition, values, len(flat_incoming), results)]
     cotangents = [g for g, moves in zip(flat_incoming, kinds, strict=True) if moves]
