@@ -54,3 +54,16 @@ def test_ruff_finds_nothing(package):
 @pytest.mark.slow
 def test_mypy_finds_nothing(package):
     assert "Success: no issues found in " in said(package, "mypy", "src/shop_ops")
+
+
+def test_triton_says_nothing_of_its_types():
+    """mypy would have an error for each import of it."""
+    from workbench.save import templates
+
+    shared = {"name": "o", "distribution": "o", "version": "1", "native": False, "python": (3, 10), "oldest": (2, 11), "torch_build": "torch",
+              "license": "MIT", "description": '"o"', "dependencies": [], "more": "", "march": "", "width": 160, "typed": ["src/o/_f_triton.py"]}  # fmt: skip
+    tomllib = pytest.importorskip("tomllib")
+    without, beside = (tomllib.loads(templates.render("project/pyproject.toml.j2", triton=t, **shared)) for t in (False, True))
+    assert "mypy" not in without["tool"]
+    assert beside["tool"]["mypy"]["overrides"] == [{"module": ["triton.*"], "ignore_missing_imports": True}]
+    assert beside["tool"]["ruff"]["lint"]["per-file-ignores"]["src/o/_f_triton.py"] == ["E4", "E7", "F", "I"]

@@ -159,17 +159,13 @@ def _from_reference(definition: Definition, incoming: Sequence, values: list) ->
         results = definition.inline(refill(values, placed))
         return tuple(r for r in results if differentiable_type(r))
 
-    pulled = torch.func.vjp(function, *[tensors[i] for i in floats])
-    results, pull = pulled[0], pulled[1]
+    results, pull = torch.func.vjp(function, *[tensors[i] for i in floats])[:2]
     flat_incoming = [g for group in incoming for g in (group if isinstance(group, (list, tuple)) else [group])]
     kinds = [differentiable_type(r) for r in _shapes_of(definition, values, len(flat_incoming), results)]
     cotangents = [g for g, moves in zip(flat_incoming, kinds, strict=True) if moves]
     cotangents = [torch.zeros_like(r) if g is None else g.to(r.dtype) for g, r in zip(cotangents, results, strict=True)]
-    found = pull(tuple(cotangents)) if results else [None] * len(floats)
-    placed: list = [None] * len(tensors)
-    for i, g in zip(floats, found, strict=True):
-        placed[i] = g
-    return placed
+    found = dict(zip(floats, pull(tuple(cotangents)), strict=True)) if results else {}
+    return [found.get(i) for i in range(len(tensors))]
 
 
 def _shapes_of(definition: Definition, values: list, count: int, results: Sequence) -> list:
