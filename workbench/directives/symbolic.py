@@ -43,7 +43,7 @@ def _symbolic(value: Any, beside: torch.SymBool) -> Any:
 
 
 def _sqrt(v: Any) -> Any:
-    return torch._sym_sqrt(v) if isinstance(v, (torch.SymInt, torch.SymFloat)) else math.sqrt(v)
+    return torch.sym_sqrt(v) if isinstance(v, (torch.SymInt, torch.SymFloat)) else math.sqrt(v)
 
 
 FUNCTIONS: dict[str, Callable] = {

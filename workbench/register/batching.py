@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch._functorch.autograd_function import VmapInfo, custom_function_call_vmap_helper
@@ -71,7 +72,7 @@ def _moves(dim: object) -> bool:
     return all(d is not None for d in dim) if isinstance(dim, (tuple, list)) else dim is not None
 
 
-def _element(value: object, dim: object, index: int, *, empty: bool) -> object:
+def _element(value: object, dim: Any, index: int, *, empty: bool) -> object:
     if isinstance(value, (tuple, list)) and isinstance(dim, (tuple, list)):
         return [_element(v, d, index, empty=empty) for v, d in zip(value, dim, strict=True)]
     if dim is None or not isinstance(value, torch.Tensor):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import ClassVar
 
 import torch
 from torch._C._functorch import TransformType, peek_interpreter_stack
@@ -28,6 +29,8 @@ class _Forward(_SingleLevelFunction):
 
     What a mutating op writes to are clones here, which come out as results: `differentiable` copies them back.
     """
+
+    apply: ClassVar[Callable]  # torch's own, which its stubs leave out
 
     @staticmethod
     def forward(ctx, op, keyset, values, template, *tensors):
@@ -157,6 +160,8 @@ def _under_forward_ad(definition: Definition, values: list) -> object:
 
 class _Backward(_SingleLevelFunction):
     """The node of `ns::name_backward`: its own gradients come from the vjp of the reference's vjp."""
+
+    apply: ClassVar[Callable]
 
     @staticmethod
     def forward(ctx, op, keyset, arguments, *tensors):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeGuard
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -64,7 +65,7 @@ def is_absent(t: torch.Tensor) -> bool:
     return t.dtype is torch.uint8 and t.dim() == 1 and t.numel() == 0
 
 
-def differentiable_type(t: object) -> bool:
+def differentiable_type(t: object) -> TypeGuard[torch.Tensor]:
     return isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex())
 
 
@@ -158,16 +159,13 @@ def _from_reference(definition: Definition, incoming: Sequence, values: list) ->
         results = definition.inline(refill(values, placed))
         return tuple(r for r in results if differentiable_type(r))
 
-    results, pull = torch.func.vjp(function, *[tensors[i] for i in floats])
+    results, pull = torch.func.vjp(function, *[tensors[i] for i in floats])[:2]
     flat_incoming = [g for group in incoming for g in (group if isinstance(group, (list, tuple)) else [group])]
     kinds = [differentiable_type(r) for r in _shapes_of(definition, values, len(flat_incoming), results)]
     cotangents = [g for g, moves in zip(flat_incoming, kinds, strict=True) if moves]
     cotangents = [torch.zeros_like(r) if g is None else g.to(r.dtype) for g, r in zip(cotangents, results, strict=True)]
-    found = pull(tuple(cotangents)) if results else [None] * len(floats)
-    placed: list = [None] * len(tensors)
-    for i, g in zip(floats, found, strict=True):
-        placed[i] = g
-    return placed
+    found = dict(zip(floats, pull(tuple(cotangents)), strict=True)) if results else {}
+    return [found.get(i) for i in range(len(tensors))]
 
 
 def _shapes_of(definition: Definition, values: list, count: int, results: Sequence) -> list:

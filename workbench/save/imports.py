@@ -20,10 +20,14 @@ def ordered(text: str, own: Collection[str]) -> str:
     A run with a comment in it stays as it is.
     """
     lines = text.splitlines()
-    for run in reversed(list(_runs(ast.parse(text)))):
+    tree = ast.parse(text)
+    begins = {_first(n) for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    for run in reversed(list(_runs(tree))):
         first, last = run[0].lineno - 1, run[-1].end_lineno or run[-1].lineno
+        after = next((i for i in range(last, len(lines)) if lines[i].strip()), len(lines))
         if not any("#" in line for line in lines[first:last]):
-            lines[first:last] = block(run, own)
+            gap = ["", ""] if after + 1 in begins else lines[last:after]
+            lines[first:after] = [*block(run, own), *gap]
     return "\n".join(lines) + "\n"
 
 
@@ -37,6 +41,10 @@ def _runs(tree: ast.Module) -> Iterator[list[ast.Import | ast.ImportFrom]]:
             run = []
     if run:
         yield run
+
+
+def _first(node: ast.FunctionDef | ast.ClassDef) -> int:
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
 def block(run: Collection[ast.Import | ast.ImportFrom], own: Collection[str]) -> list[str]:

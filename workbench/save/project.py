@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import toolchain
-from . import cases, licences, names, python, registration, support, templates, testing
+from . import cases, imports, licences, names, python, registration, support, templates, testing
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Unit
 from .origin import PYTHON, Origin
@@ -140,7 +140,7 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
         "march": "native" if asked else "",
     }  # fmt: skip
     made = {
-        "pyproject.toml": templates.render("project/pyproject.toml.j2", **shared),
+        "pyproject.toml": templates.render("project/pyproject.toml.j2", **shared, width=imports.WIDTH, typed=_typed(name, ops)),
         "README.md": readme(package, facts, native=native, cuda=cuda),
         "LICENSE": licences.text(licence, name),
         ".github/workflows/test.yml": templates.render("project/ci.yml.j2", **shared),
@@ -154,6 +154,11 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
         )  # fmt: skip
         made["MANIFEST.in"] = templates.render("project/MANIFEST.in.j2")
     return made
+
+
+def _typed(name: str, ops: Sequence[SavedOp]) -> list[str]:
+    """The modules of kernels that hold the user's own text."""
+    return sorted({f"src/{name}/{path}" for op in ops for s in op.scripts for path in s.files if path.endswith(".py")})
 
 
 def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from .. import entry
 from ..errors import SaveError
 from ..schema import Argument, Schema
-from . import borrowed, classes, names, templates
+from . import borrowed, classes, imports, names, templates
 from .carry import literal
 from .fakes import SIZES
 from .model import SavedOp
@@ -31,7 +31,8 @@ def modules(name: str, ops: Sequence[SavedOp], *, defined: bool, namespace: str 
     for op in ops:
         found[f"{names.module(op.name)}_functions.py"] = op.python
         found[f"{names.module(op.name)}.py"] = op_module(op, defined=defined, namespace=namespace)
-    for op in ops:
+    found = {path: imports.ordered(text, (name,)) for path, text in found.items()}
+    for op in ops:  # the user's own text, left as it is
         for path, text in (item for script in op.scripts for item in script.files.items()):
             if found.setdefault(path, text) != text or path.removesuffix(".py") in names.MODULES:
                 raise SaveError(f"{op.schema.qualname}: {path[1:]} beside its cell would be {path} in the package, which is another "
@@ -142,13 +143,15 @@ def op_module(op: SavedOp, *, defined: bool, namespace: str = "") -> str:
     if op.adopted:
         given = given[:1] + (["    is_random=True,"] if op.random else [])
     fakes = [f"{text}\n\n" for text in op.fakes.values()]
-    imports = _imports(op, cuda=cuda)
-    return "\n".join([
-        f'"""{schema.qualname}: {first_line(op)}"""', "", "from __future__ import annotations", "", *imports, "",
+    body = "\n".join([
         *_schema(schema, namespace), "", "", *fakes, *_kernels(op), f"OP = {'Adopted' if op.adopted else 'Op'}(", "    SCHEMA,", *given, ")",
         "__public = OP.public_op" if _always_public(op) else "__public, __kernel = OP.public_op, OP.forward_op._op", "", "",
         *_function(op), "",
     ])  # fmt: skip
+    used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
+    needed = [line for line in _imports(op, cuda=cuda) if line.split()[-1] in used]
+    head = [f'"""{schema.qualname}: {first_line(op)}"""', "", "from __future__ import annotations", "", *needed, ""]
+    return "\n".join([*head, body])
 
 
 def _always_public(op: SavedOp) -> bool:
@@ -157,9 +160,9 @@ def _always_public(op: SavedOp) -> bool:
 
 
 def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
-    asked = "" if _always_public(op) else f"{entry.all_plain(op.schema)} {entry.wants_gradient(op.schema)}"
-    lines = [f"from builtins import {n} as __{n}" for n in ("all", "any", "type") if f"__{n}(" in asked]
-    lines += [""] * bool(lines) + ["import torch", "from torch import Tensor", "", f"from . import {names.module(op.name)}_functions as _functions"]
+    """One name a line, those that may be needed; `imports.ordered` puts them together."""
+    lines = [f"from builtins import {n} as __{n}" for n in ("all", "any", "type")]
+    lines += ["import torch", "from torch import Tensor", f"from . import {names.module(op.name)}_functions as _functions"]
     lines += ["from ._check import missing_cuda as _missing_cuda"] if cuda else []
     lines += [f"from ._runtime import sizes as {SIZES}"] if op.fakes else []
     if any(s.language == "triton" for s in op.scripts):
@@ -174,7 +177,8 @@ def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
         lines += ["from ._runtime.register import python_kernel as _python_kernel"]
     lines += [
         f"from ._runtime.register import {'Adopted' if op.adopted else 'Op'}",
-        "from ._runtime.schema import Argument, Schema",
+        "from ._runtime.schema import Argument",
+        "from ._runtime.schema import Schema",
     ]
     return lines
 
