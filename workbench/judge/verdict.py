@@ -8,6 +8,7 @@ from functools import partial
 
 from ..build import resources
 from ..check.cures import cure
+from ..directives import tied
 from ..errors import BuildError, TrialError
 from ..measure import rough
 from ..reports.report import NOT_RUN, Line, Mismatch, Outcome, Trial
@@ -162,6 +163,7 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
     notes += version.kernel.build_notes
+    notes += _untied(op, version.kernel)
     waits = not version.kernel.unrunnable or version.kernel.interpreted
     if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)
@@ -171,6 +173,13 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     outcomes = version.trial.outcomes if version.trial else ()
     skipped = {o.detail for o in outcomes if o.status == "skip"} - {"not reached", NOT_RUN}
     return (*notes, *sorted(skipped))
+
+
+def _untied(op, kernel: object) -> tuple[str, ...]:
+    """The notes on tensors that a raw kernel would read past the end of, were they shorter than in the cases."""
+    if not isinstance(kernel, Kernel) or not tied.untied(kernel.declaration):
+        return ()
+    return tied.notes(kernel.declaration, [c.bound(op.schema) for c in op.case_list()])
 
 
 def uncompiled(op, slot: str, language: str, error: BuildError, seconds: float) -> Line:
