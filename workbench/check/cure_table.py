@@ -34,10 +34,13 @@ GRAPH_BREAK = "Something between its tensors is no torch code: keep .item(), pri
 
 LOOKS = r"guard on data-dependent|DataDependentOutput|local_scalar_dense"
 UNKNOWN = r"data.?depend|unbacked|DynamicOutputShape|depends on the values"
+ADDS = "adds to what was there, which is poison"
 FAR_OFF = " (far off)"  # added to a failure in which an element is further off than any rounding
 
 TABLE: tuple[Cure, ...] = (
     # values, in the trial and in a check
+    Cure("agreement", ADDS, "elements of an output are made of what was there before",
+         "Make it of zeros, or set each element before something is added to it."),
     Cure("agreement", r"never written", "elements of an output hold what was there before",
          "Elements are not written: look at the grid, or the last rows and columns."),
     Cure("agreement", r"is \w+, the reference gives", "the output has another dtype than the reference's",
