@@ -12,7 +12,9 @@ from ..source import Function, Source, comments
 from .vocabulary import DTYPES, FUNCTIONS, MAKERS, shown
 
 KEYWORDS = ("require", "tune", "flags")
-DTYPE_NAMES = {"float": "float32", "double": "float64", "half": "float16", "short": "int16", "int": "int32", "long": "int64"}
+DTYPE_NAMES = {
+    "float": "float32", "double": "float64", "half": "float16", "short": "int16", "int": "int32", "long": "int64",
+}  # fmt: skip
 _TWO_WORDS = re.compile(r"([A-Za-z_]\w*)\s+(?!=[^=]|if\b|else\b|and\b|or\b|in\b|is\b|not\b)[\w(-]")
 
 

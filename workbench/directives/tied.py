@@ -80,9 +80,9 @@ def _dimensions(declaration: Declaration, name: str, shapes: Sequence[tuple[tupl
 def _like(declaration: Declaration, name: str, shapes: Sequence[tuple[tuple[int, ...], Arguments]]) -> str:
     """`b.shape == x.shape`, or how many elements it has as a named integer, where that holds in all cases."""
     for a in declaration.arguments:
-        if a.is_tensor and a.name != name and not a.optional:
-            if all(getattr(c.get(a.name), "shape", None) == shape for shape, c in shapes):
-                return f"{name}.shape == {a.name}.shape"
+        another = a.is_tensor and a.name != name and not a.optional
+        if another and all(getattr(c.get(a.name), "shape", None) == shape for shape, c in shapes):
+            return f"{name}.shape == {a.name}.shape"
     known = [_integers(declaration, c) for _, c in shapes]
     counts = [torch.Size(shape).numel() for shape, _ in shapes]
     fits = [n for n in known[0] if all(k.get(n) == count for k, count in zip(known, counts, strict=True))]
