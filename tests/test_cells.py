@@ -578,3 +578,9 @@ void spread(const float* x, float* out, int64_t rows, int64_t cols) {
     assert got.stride() == (3, 1)
     got += 1
     live.gone(spread.qualname)
+
+
+def test_the_advice_for_what_goes_out_of_bounds_is_in_the_words_of_the_language(scale):
+    with pytest.raises(wb.TrialError):
+        wb.cpp(scale, SCALE.replace("i < n", "i <= n"))
+    assert "Look at the loop's bound" in str(scale.last_line) and "last block" not in str(scale.last_line)

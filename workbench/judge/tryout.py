@@ -17,7 +17,7 @@ import torch
 from ..case import Case
 from ..check.expect import Expected, expected
 from ..check.full import doubt
-from ..check.full.finding import Finding
+from ..check.full.finding import Finding, vary
 from ..check.gradients import expected_gradients
 from ..errors import BuildError, SchemaError
 from ..inputs import tensors_in
@@ -218,7 +218,8 @@ class _Running:
         others = [r for r in results[1:] if not _alike(r, results[0])]  # the same bits get the same verdict
         judged = [self._judged(a.evidence, r) for r in (results[0], *others)]
         worst = next((f for f in judged if f.wrong), judged[0])
-        return replace(worst, differing=len(others), seconds=min(r.seconds for r in results))
+        seconds = min(r.seconds for r in results)
+        return replace(worst, differing=len(others), seconds=seconds, varies=vary(judged))
 
     def _judged(self, e: Evidence, r: Result) -> Finding:
         outcome = outcomes.outcome(self.op, self.slot, e, r, LIMIT_S)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..build import resources
-from ..check.cures import cure
+from ..check.cures import cure, in_language
 from ..directives import tied
 from ..errors import BuildError, TrialError
 from ..measure import rough
@@ -135,7 +135,8 @@ def _hint(op, version: Version) -> str:
     raises = any(o.status == "error" for o in version.tried.outcomes)  # without a GPU: a launch that none takes
     ways += [] if faults(version.tried) or (raises and unrun(version.kernel)) else ["`--force`"]
     first = gravest(version.tried)
-    said = [cure(first.status, first.detail)] if first is not None and first.status in ADVISED else []
+    advised = first is not None and first.status in ADVISED
+    said = [in_language(cure(first.status, first.detail), version.language)] if first is not None and advised else []
     said += [f"Try it anyway: {' or '.join(ways)}."] if ways else []
     return "\n".join(line for line in said if line)
 
