@@ -155,7 +155,7 @@ def _refused(steps: Steps) -> None:
     assert "out, 48 x 96: in the last of every 16 columns" in tile
     assert "<svg" in steps.html(TAGGED[0])
     assert "goes out of bounds on odd float32: writes past the end of out" in mask
-    assert "Guard the last block" in mask
+    assert "Give each load and store a mask" in mask
     assert re.search(r"hangs on 48x96 float32: .*did not end within 10 s", endless)
     assert "writes to an input on 24x32 float32: writes to the argument gate" in scratch
     assert "mutates=" in scratch

@@ -595,3 +595,18 @@ void spread(const float* x, float* out, int64_t rows, int64_t cols) {
     assert got.stride() == (3, 1)
     got += 1
     live.gone(spread.qualname)
+
+
+def test_the_advice_for_what_goes_out_of_bounds_is_in_the_words_of_the_language(scale):
+    with pytest.raises(wb.TrialError):
+        wb.cpp(scale, SCALE.replace("i < n", "i <= n"))
+    assert "Look at the loop's bound" in str(scale.last_line) and "last block" not in str(scale.last_line)
+
+
+def test_a_tensor_that_nothing_ties_is_installed_with_a_note(norm):
+    loose = NORM.replace("//! require w.shape == (cols,)\n", "")
+    wb.cpp("norm", loose)
+    assert norm.last_line.installed
+    assert "nothing ties the sizes of w to the others: `//! require w.shape == (cols,)`" in norm.last_line.notes
+    wb.cpp("norm", NORM)
+    assert not any("ties" in note for note in norm.last_line.notes)

@@ -238,3 +238,26 @@ def test_a_kernel_that_was_not_run_and_a_cell_in_several_slots(namespace):
     assert [(s.slot, s.agrees, s.unrun) for s in card.slots[:2]] == [("forward cpu", "1 of 1", False), ("forward cuda", "1 of 1", False)]
     assert card.code[0][:2] == ("forward cpu v2, forward cuda v2, backward cpu v3, backward cuda v3", "triton")
     assert [language for _, language, _ in card.code] == ["triton", "python"]
+
+
+INDEXED = """\
+//! n, d = x.shape
+//! grad_x = zeros(n, d)
+void backward(const float* grad_out, const int64_t* index, float* grad_x, int64_t n, int64_t d) {
+  for (int64_t i = 0; i < n; ++i) for (int64_t j = 0; j < d; ++j) grad_x[index[i] * d + j] += grad_out[i * d + j];
+}
+"""
+
+
+def test_an_integer_has_no_gradient_that_a_backward_could_leave_out(namespace):
+    @wb.op(f"{namespace}::rows")
+    def rows_of(x: Tensor, index: Tensor) -> Tensor:
+        return x[index]
+
+    @rows_of.cases
+    def _(t):
+        yield t(4, 3), torch.tensor([2, 0, 0, 1])
+
+    wb.cpp(f"{namespace}::rows.backward", INDEXED)
+    assert "comes from the reference" not in str(rows_of.last_line)
+    assert "backward" in str(describe.card(rows_of)) and "reference's vjp" not in str(describe.card(rows_of))

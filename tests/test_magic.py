@@ -287,3 +287,9 @@ def test_triton_cells(notebook):
     with pytest.raises(wb.SchemaError, match="--interpret is no option of %%cpp"):
         magic.parse("scale --interpret")
     assert lines(notebook.run("%%cpp scale\n" + live.SCALE))
+
+
+def test_a_new_op_is_at_hand_under_its_name(notebook):
+    [line] = lines(notebook.run("%%cpp thrice\n" + live.SCALE.replace("scale", "thrice")))
+    assert "new op lab::thrice: no reference, so it is compared with nothing; call it as thrice" in " ".join(line.data["text/plain"].split())
+    assert notebook.value("torch.equal(thrice(x, 3.0), x * 3)") == "True"

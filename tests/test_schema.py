@@ -307,8 +307,11 @@ def test_returns_and_saves_must_fit():
         from_function(f, "lab::f", saves="x")
     with pytest.raises(SchemaError, match="the name 'q' is used twice"):
         from_function(f, "lab::f", returns=("q", "s"), saves="q")
-    with pytest.raises(SchemaError, match="'a b' is no name for an output or saved tensor"):
-        from_function(f, "lab::f", returns=("a b", "c"))
+    with pytest.raises(SchemaError, match="'a-b' is no name for an output or saved tensor"):
+        from_function(f, "lab::f", returns=("a-b", "c"))
+    for what in ("returns", "saves", "mutates"):
+        with pytest.raises(SchemaError, match=rf"lab::f: 'mean, rstd' is no name; several are a tuple: {what}=\(\"mean\", \"rstd\"\)"):
+            from_function(f, "lab::f", **{what: "mean, rstd"})
     found = from_function(f, "lab::f", returns=("q", "s"), saves="rstd")
     assert (found.outputs, found.saves) == (("q", "s"), ("rstd",))
     assert "rstd" not in str(found)

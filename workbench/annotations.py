@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import typing
+from collections.abc import Iterable
 
 from .errors import SchemaError
 
@@ -181,3 +182,13 @@ def refuse_optional(type_: str, op: str) -> None:
             f"{op}: the return value: an optional result would lose its gradient; return an empty tensor instead, or "
             "a flag beside it"
         )
+
+
+def refuse_several(op: str, **given: Iterable[str]) -> None:
+    """SchemaError for several names in one string, with how they are written: `saves=("mean", "rstd")`."""
+    for what, texts in given.items():
+        for text in texts:
+            names = text.replace(",", " ").split()
+            if len(names) > 1 and all(n.isidentifier() for n in names):
+                written = ", ".join(f'"{n}"' for n in names)
+                raise SchemaError(f"{op}: {text!r} is no name; several are a tuple: {what}=({written})")

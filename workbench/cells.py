@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from . import blocks, files, install, tiers
 from .adopt import adoption
 from .adopt.ops import Ops, handed
 from .build.triton_text import offering
-from .define import define, find, forget
+from .define import define, find, forget, meant
 from .errors import BuildError, SchemaError, WorkbenchError
 from .judge import verdict
 from .op import Op
@@ -140,8 +141,12 @@ def run(
     file: str | None = None,
     entry: str = "",
     interpret: bool = False,
+    born: Callable[[Op], str] | None = None,
 ) -> Op | Ops:
-    """Build a source into its target; shows the line, raises what was refused."""
+    """Build a source into its target; shows the line, raises what was refused.
+
+    `born` is told of an op that this makes, and says by what name it is at hand.
+    """
     with turn, _placed(text):
         if target is None and text.language == "triton":
             raise SchemaError("a Triton cell fills a slot of an op: name it, e.g. '%%triton rmsnorm'")
@@ -160,7 +165,7 @@ def run(
         names = _case_names(cases)
         with install.keeping(op, slot, LANGUAGE_DEVICES[text.language]):
             made = _new(text, qualname, slot, entry) if op is None else _reborn(op, text, slot, entry)
-            line = _build(made, text, slot, force, names, entry, interpret, is_new=op is None)
+            line = _build(made, text, slot, force, names, entry, interpret, is_new=op is None, born=born)
             if line.installed and slot == "forward" and tiers.has_backward(text):
                 line = _build(made, text, "backward", force, names, "", interpret)
         if not line.installed:
@@ -205,7 +210,7 @@ def telling(listener: Callable[[Line], None]) -> Iterator[None]:
 
 def _build(
     op: Op, text: Source, slot: str, force: bool, cases: list[str] | None, entry: str, interpret: bool, *,
-    is_new: bool = False,
+    is_new: bool = False, born: Callable[[Op], str] | None = None,
 ) -> Line:  # fmt: skip
     """One slot, and its line; an op whose first cell did not get so far is gone again."""
     started = time.perf_counter()
@@ -217,8 +222,18 @@ def _build(
         if is_new:
             forget(op)
         raise
+    if is_new and line.installed:
+        line = replace(line, notes=(_newly(op, born(op) if born else ""), *line.notes))
     _tell(op, line)
     return line
+
+
+def _newly(op: Op, name: str) -> str:
+    """What is to be said of an op that a cell has made, where its name may be a slip for another's."""
+    said = f"new op {op.qualname}: no reference, so it is compared with nothing"
+    ways = [f'wb.ops["{op.qualname}"]', f"torch.ops.{op.qualname.replace('::', '.')}"]
+    near = meant(op.qualname)
+    return f"{said}; {f'{near} Else call' if near else 'call'} it as {' or '.join([name] if name else ways)}"
 
 
 def _tell(op: Op | None, line: Line) -> None:
@@ -231,9 +246,17 @@ def _tell(op: Op | None, line: Line) -> None:
 
 def _new(text: Source, qualname: str, slot: str, entry: str) -> Op:
     """An op for a name that none bears, its schema read from the function's signature."""
+    near = meant(qualname)
     if slot != "forward":
-        raise SchemaError(f"there is no op {qualname} whose {slot} this could be; define it with wb.op first")
-    return define(Definition(tiers.infer_schema(text, qualname, entry), born_of_a_cell=True))
+        hint = f"; {near}" if near else ""
+        raise SchemaError(f"there is no op {qualname} whose {slot} this could be; define it with wb.op first{hint}")
+    try:
+        schema = tiers.infer_schema(text, qualname, entry)
+    except SchemaError as error:
+        # Who meant an op that is there must not be told what a new one lacks as if that were the mistake.
+        error.message = f"there is no op {qualname}{f'; {near}' if near else '.'} For a new one: {error.message}"
+        raise
+    return define(Definition(schema, born_of_a_cell=True))
 
 
 def _reborn(op: Op, text: Source, slot: str, entry: str) -> Op:

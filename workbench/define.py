@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -128,6 +129,13 @@ def find(target: str | Op) -> tuple[Op | None, str, str]:
     qualname = found[0].qualname if found else f"lab::{name}"
     schema.split_name(qualname)
     return (found[0] if found else None), qualname, slot
+
+
+def meant(qualname: str) -> str:
+    """`did you mean lab::rmsnorm?`, of the ops that are called nearly so, whatever their namespace; "" for none."""
+    short = {o.name.lower(): q for q, o in _ops.items() if q != qualname}
+    near = difflib.get_close_matches(qualname.rpartition("::")[2].lower(), short, 2, 0.7)
+    return f"did you mean {' or '.join(short[n] for n in near)}?" if near else ""
 
 
 def forget(op_: Op) -> None:

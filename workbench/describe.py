@@ -189,7 +189,8 @@ def _resources(op, version: Version) -> str:
     kernel = version.kernel
     if not isinstance(kernel, Kernel):
         return ""
-    left_out = f"grad of {', '.join(kernel.left_out)}: reference's vjp" if kernel.left_out else ""
+    left = verdict.left_to_reference(op, kernel)
+    left_out = f"grad of {', '.join(left)}: reference's vjp" if left else ""
     return ", ".join(part for part in (verdict.takes(kernel), left_out) if part)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import shlex
 import sys
@@ -19,6 +20,7 @@ from .build import process
 from .build.triton_text import offering
 from .define import ops
 from .errors import SchemaError, WorkbenchError
+from .op import Op
 from .reports.report import Line
 from .show import live, open_cards, progress, waiting, words
 from .source import Source
@@ -77,10 +79,18 @@ class Workbench(Magics):
         shown.clear()
         try:
             with _told(target or "the cell"):
-                cells.run(target, text, **options)
+                cells.run(target, text, born=self._named, **options)
         except WorkbenchError as error:
             error.brief = brief(shown[-1]) if shown and not shown[-1].installed else ""
             raise
+
+    def _named(self, op: Op) -> str:
+        """Put an op that a cell has made under its name, as a definition would be, unless that name is taken."""
+        names = self._shell.user_ns
+        if op.name in names or hasattr(builtins, op.name):
+            return ""
+        names[op.name] = op
+        return op.name
 
     @no_var_expand
     @line_magic

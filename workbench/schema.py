@@ -15,7 +15,7 @@ from functools import cached_property
 
 import torch
 
-from .annotations import check_type, output_types, refuse_optional, spell, without_classes
+from .annotations import check_type, output_types, refuse_optional, refuse_several, spell, without_classes
 from .defaults import check_default, parsed_default, spell_default
 from .errors import SchemaError
 
@@ -240,6 +240,7 @@ def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | t
 def named(what: str, names: str | typing.Iterable[str], known: tuple[str, ...], op: str) -> tuple[str, ...]:
     """Check that each of `names` is one of `known`; a string counts as one name, not as letters."""
     checked = _names(names)
+    refuse_several(op, **{what: checked})
     for n in checked:
         if n not in known:
             near = difflib.get_close_matches(n, known, 1)
@@ -259,6 +260,7 @@ def _names(names: str | typing.Iterable[str] | None) -> tuple[str, ...]:
 
 def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
     op = f"{namespace}::{short}"
+    refuse_several(op, returns=returns, saves=saves)
     if returns and len(returns) != len(types):
         raise SchemaError(
             f"{op}: returns names {len(returns)} outputs ({', '.join(returns)}), the function returns {len(types)}"
@@ -291,10 +293,5 @@ def _argument(parameter: inspect.Parameter, hint: object, mutated: bool, op: str
         raise SchemaError(f"{where}: *args and **kwargs have no schema; name each argument, or take a list[Tensor]")
     if hint is NO_DEFAULT:
         raise SchemaError(f"{where} has no annotation; write for instance '{parameter.name}: Tensor'")
-    return Argument(
-        parameter.name,
-        spell(hint, where),
-        parameter.default,
-        parameter.kind is parameter.KEYWORD_ONLY,
-        mutated,
-    )
+    only = parameter.kind is parameter.KEYWORD_ONLY
+    return Argument(parameter.name, spell(hint, where), parameter.default, only, mutated)

@@ -171,3 +171,14 @@ def test_a_string_of_cpp_says_the_same_in_cpp(tmp_path):
     program = f"#include <cstdio>\nint main() {{ std::fputs({body_parts.literal(said)}, stdout); }}"
     subprocess.run(["g++", "-x", "c++", "-", "-o", tmp_path / "say"], input=program, text=True, check=True)
     assert subprocess.run([tmp_path / "say"], capture_output=True, text=True, check=True).stdout == said
+
+
+def test_the_type_of_an_index_is_named_before_a_template():
+    taken = "//! out = empty_like(x)\nvoid f(const float* x, const int* index, float* out) {}"
+    made = cell("lab::f(Tensor x, Tensor index) -> Tensor", taken)
+    with pytest.raises(SchemaError) as caught:
+        body(made, x=f32, index=torch.int64)
+    assert "takes int32 alone, index is int64; write 'const int64_t* index'; a template on" in caught.value.message
+    with pytest.raises(SchemaError) as caught:
+        body(made, x=f64, index=torch.int32)
+    assert "takes float32 alone, x is float64; a template on the element type takes both" in caught.value.message

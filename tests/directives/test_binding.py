@@ -208,3 +208,26 @@ def test_two_kernels_that_disagree():
 def test_a_bad_name():
     with pytest.raises(SchemaError, match="namespace"):
         inferred("//! out = empty(1)\nvoid f(float* out) {}", name="f")
+
+
+TWO = schemas.parse("lab::two(Tensor x, Tensor w, Tensor idx) -> (Tensor, Tensor)", returns=("out", "lse"))
+ONE = schemas.parse("lab::one(Tensor x, Tensor w) -> Tensor")
+
+
+@pytest.mark.parametrize(
+    ("schema", "parameter", "says"),
+    [
+        (ONE, "const float* grad_y", "did you mean 'grad_out'? gradients that come in: grad_out; that go out: grad_x, grad_w"),
+        (ONE, "const float* grad_x2", "did you mean 'grad_out'? gradients that come in: grad_out;"),
+        (ONE, "float* grad_xx", "did you mean 'grad_x'?"),
+        (ONE, "float* grad_w", "write '//! grad_w = empty_like(w)' above; gradients that come in: grad_out"),
+        (TWO, "const float* grad_outs", "did you mean 'grad_out'? gradients that come in: grad_out, grad_lse; that go out: grad_x"),
+        (TWO, "const float* grad_q", "no directive; gradients that come in: grad_out, grad_lse; that go out: grad_x, grad_w"),
+        (ONE, "const float* ww", "did you mean 'w'?"),
+    ],
+)  # fmt: skip
+def test_a_gradient_by_another_name(schema, parameter, says):
+    text = f"//! grad_x = empty_like(x)\nvoid backward({parameter}, float* grad_x) {{}}"
+    with pytest.raises(SchemaError) as caught:
+        parse(Source(text, "cpp"), schema, entry="backward", functions=functions(text, "cpp", 1))
+    assert says in str(caught.value)

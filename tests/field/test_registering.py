@@ -266,7 +266,7 @@ def test_f20_a_name_is_a_name(mutates):
 @pytest.mark.parametrize(("mutates", "words"), [
     ("unknown", "mutates names 'unknown', which is no argument; the arguments are x, out"),
     (["otu"], "mutates names 'otu', which is no argument; did you mean 'out'?"),
-    ("x, out", "mutates names 'x, out', which is no argument"),
+    ("x, out", "'x, out' is no name; several are a tuple: mutates=(\"x\", \"out\")"),
     (True, "take a name or names, as strings; got True"),
     ([1], "take a name or names, as strings; got [1]"),
 ])  # fmt: skip

@@ -97,3 +97,12 @@ def test_a_folded_map_gets_no_pattern():
     assert pattern.folded(mismatch)
     assert pattern.find(mismatch) == pattern.Pattern()
     assert pattern.caption(mismatch) == "out, 200 x 200: 20,000 of 40,000 elements differ"
+
+
+def test_a_picture_of_another_input_than_the_sentence_names_its_own():
+    plain = Mismatch("out", (7, 19), 54, 133, 0, (((0, 1), 1.0, 2.0),))
+    assert pattern.caption(plain) == "out, 7 x 19: 54 of 133 elements differ"
+    other = Mismatch("out", (7, 19), 54, 133, 0, (((0, 1), 1.0, 2.0),), on="x float32[7, 19]")
+    assert pattern.caption(other) == "out, 7 x 19, on x float32[7, 19]: 54 of 133 elements differ"
+    why = Mismatch("out", (4,), 4, 4, 0, (((0,), 1.0, 2.0),), because="it adds to what was there")
+    assert words.differing(why) == "4 of 4 elements differ: it adds to what was there"

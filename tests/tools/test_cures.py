@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tools.cures import PAGE
-from workbench.check.cures import TABLE, cure, cure_of_values, page
+from workbench.check.cures import TABLE, cure, cure_of_values, in_language, page
 from workbench.reports.report import Mismatch
 
 SYMPTOMS = (
@@ -38,6 +38,10 @@ def test_entries_are_short_and_reachable():
 
 def test_a_failure_gets_the_cure_of_its_kind():
     assert cure("overrun", "writes past the end of out: flat element 20 of 20").startswith("Guard the last block")
+    assert "Guard" not in in_language(cure("overrun", "reads past the end of b"), "cpp")
+    assert "the loop's bound (`<`, not `<=`)" in in_language(cure("crash", "it died"), "cpp")
+    assert in_language(cure("crash", "it died"), "triton").startswith("Most often an index out of bounds. Give each load")
+    assert in_language(cure("crash", "it died"), "cuda") == cure("crash", "it died")
     assert cure("overrun", "writes 4 bytes before the start of out").startswith("An index is below 0")
     assert cure("mismatch", "out: 1 of 4 elements differ, most at [0]: 0 where nan was wanted").startswith("Comparisons with NaN")
     assert cure("metadata", "RuntimeError: Cannot access data_ptr of a fake tensor") == (

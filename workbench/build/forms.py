@@ -118,9 +118,12 @@ class Form:
         if wanted is None:
             raise SchemaError(f"{function}: '{p.spelled}': {p.type} is the type of no dtype", line=p.line)
         if got is not None and got != wanted:
+            # What counts or points has one dtype nearly always, and no template is wanted for it.
+            whole = "" if got.is_floating_point else ctypes_cpp.CPP.get(got, "")
+            first = f"write '{'const ' if p.const else ''}{whole}* {p.name}'; " if whole else ""
             raise SchemaError(
                 f"{function} has no form for {short(got)}: its parameter '{p.spelled}' takes {short(wanted)} alone, "
-                f"{p.name} is {short(got)}; a template on the element type takes both",
+                f"{p.name} is {short(got)}; {first}a template on the element type takes both",
                 line=p.line,
             )
 

@@ -29,15 +29,26 @@ SYMBOLIC = "A fake must work with symbolic sizes: no int() and no `if` on a size
 OTHER_FORMULA = "The backward is not the forward's derivative: look at its formula."
 NOT_SAVED = "The backward takes what no forward saved: put a forward cell that makes it beside, or compute it again."
 STATE = "Does the op keep state, or read outside of its inputs?"
+RACE = "A race: threads write to one place, or read what others have not written yet."
+THREADS = "Or it is a race: the kernel has threads."
+NO_RULE = "The op has no rule of its own: it is called for each element, and one of these calls gave another answer."
+BATCHING = "Leave @op.vmap out (the op is then called for each element), or fold the batch into a leading dimension there."
 GUARD = "Guard the last block: `if (i < n)`, and a loop for what no whole vector holds."
+GUARDS = {  # in whose words what GUARD says is said, where the language is known
+    "cpp": "Look at the loop's bound (`<`, not `<=`), and whether that tensor is as long as the loop: where it need not be, `//! require` its size.",
+    "triton": "Give each load and store a mask, `mask=i < n`, with n the size of that tensor.",
+}
 GRAPH_BREAK = "Something between its tensors is no torch code: keep .item(), print and `if` on values out of the graph."
 
 LOOKS = r"guard on data-dependent|DataDependentOutput|local_scalar_dense"
 UNKNOWN = r"data.?depend|unbacked|DynamicOutputShape|depends on the values"
+ADDS = "adds to what was there, which is poison"
 FAR_OFF = " (far off)"  # added to a failure in which an element is further off than any rounding
 
 TABLE: tuple[Cure, ...] = (
     # values, in the trial and in a check
+    Cure("agreement", ADDS, "elements of an output are made of what was there before",
+         "Make it of zeros, or set each element before something is added to it."),
     Cure("agreement", r"never written", "elements of an output hold what was there before",
          "Elements are not written: look at the grid, or the last rows and columns."),
     Cure("agreement", r"is \w+, the reference gives", "the output has another dtype than the reference's",
@@ -82,7 +93,7 @@ TABLE: tuple[Cure, ...] = (
     Cure("accepts", r"past the end|before the start|crash|stopped|writes|reads", "crashes on inputs that the reference refuses",
          "Refuse them: `//! require`, or a check before the kernel."),
     Cure("determinism", r"elements differ", "one of several runs on the same input is wrong",
-         "A race: threads write to one place, or read what others have not written yet."),
+         RACE),
     # torch.library.opcheck
     Cure("schema", r"mutat|modif|immutable|writ", "undeclared mutation: an argument changes that the schema does not name", WRITES),
     Cure("schema", r"alias", "the op returns an input or a view of it", ALIASES),
@@ -143,7 +154,7 @@ TABLE: tuple[Cure, ...] = (
     Cure("inductor", r".", "Inductor hands it other layouts than eager mode", "Take strided inputs, or make them contiguous first."),
     # transforms
     Cure("vmap", r"batching rule|not batched|vmap", "missing batching rule, or one that is wrong",
-         "Leave @op.vmap out (the op is then called for each element), or fold the batch into a leading dimension there."),
+         BATCHING),
     Cure("vmap", r".", "vmap fails", "Does the reference look at values, or at numbers of dimensions?"),
     Cure("autocast", r".", "other answers or dtypes under autocast", "Cast outside of the op: reference, fake and vjp run with autocast off."),
     Cure("CUDA graph", r".", "a CUDA graph cannot hold it", "Nothing may wait for the GPU, copy to the CPU or allocate with cudaMalloc inside."),

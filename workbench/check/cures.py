@@ -6,7 +6,7 @@ import itertools
 import re
 
 from ..reports.report import Mismatch
-from .cure_table import FAR_OFF, TABLE, Cure
+from .cure_table import FAR_OFF, GUARD, GUARDS, TABLE, Cure
 
 GRAPHS = {"compile", "compiled = eager", "compiled, dynamic shapes", "compiled, gradients", "export", "inductor",
           "autocast"}  # fmt: skip
@@ -34,6 +34,15 @@ def cure_of_values(check: str, failure: str, mismatch: Mismatch | None) -> str:
     """
     said = failure + (FAR_OFF if mismatch is not None and mismatch.far else "")
     return cure(check, said) or cure("agreement", said)
+
+
+def in_language(said: str, language: str) -> str:
+    """The same advice in the words of the language in which the kernel is written.
+
+    >>> in_language(cure("overrun", "writes past the end of out"), "triton")
+    'Give each load and store a mask, `mask=i < n`, with n the size of that tensor.'
+    """
+    return said.replace(GUARD, GUARDS.get(language, GUARD))
 
 
 def page() -> str:

@@ -140,7 +140,7 @@ class _Binder:
             self.template(t, types)
         return Binding(self.function, types, tuple(t.name for t in self.function.templates if not _is_type(t)))
 
-    def value(self, name: str, line: int, spelled: str) -> Kind:
+    def value(self, name: str, line: int, spelled: str, pointer: Parameter | None = None) -> Kind:
         values = self.declaration.values
         if name in values:
             return values[name]
@@ -148,14 +148,29 @@ class _Binder:
             raise self.fail(f"the parameter '{spelled}' has no name, and binding is by name", line)
         near = self.near(name)
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(values) or 'nothing'}"
+        if pointer is not None and name.startswith("grad_") and self.declaration.entry == "backward":
+            hint = self.gradients(name, pointer.const)
         raise self.fail(f"the parameter {name!r} binds to no argument and no directive; {hint}", line)
+
+    def gradients(self, name: str, read: bool) -> str:
+        """Which gradient was meant: one that is read comes in, for an output; one that is written goes out."""
+        d = self.declaration
+        incoming = [a.name for a in d.arguments if a.name.startswith("grad_") and not d.schema.argument(a.name)]
+        outgoing = [f"grad_{a.name}" for a in d.schema.arguments if a.is_tensor and f"grad_{a.name}" not in incoming]
+        there = f"gradients that come in: {', '.join(incoming) or 'none'}; that go out: {', '.join(outgoing) or 'none'}"
+        if not read and name in outgoing:
+            return f"write '//! {name} = empty_like({name.removeprefix('grad_')})' above; {there}"
+        fits = incoming if read else outgoing
+        of = [n.removeprefix("grad_") for n in fits]
+        near = difflib.get_close_matches(name.removeprefix("grad_"), of, 1) or (of if len(of) == 1 else [])
+        return f"did you mean 'grad_{near[0]}'? {there}" if near else there
 
     def near(self, name: str) -> list[str]:
         return difflib.get_close_matches(name, self.declaration.values, 1)
 
     def pointer(self, p: Parameter) -> None:
         self.plain_type(p)
-        kind = self.value(p.name, p.line, p.spelled)
+        kind = self.value(p.name, p.line, p.spelled, p)
         if kind is not Kind.TENSOR:
             raise self.fail(
                 f"'{p.spelled}' is a pointer, {p.name} is {a_kind(kind)}: write '{_scalar_for(kind)} {p.name}'", p.line

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable
 
 from ..errors import SchemaError
+from . import slips
 from .nodes import Expression, Kind
 from .vocabulary import DTYPES, FUNCTIONS, INSTEAD, MAKERS, MAX_INTEGER, NUMBERS, Scope, a_kind, not_none, shown
 
@@ -130,7 +131,7 @@ class Checker:
         if not isinstance(node, ast.Name):
             raise self.fail(f"{shown(of)}: only a tensor's own name can stand before the dot")
         if node.id == "torch":
-            raise self.fail(f"{shown(of)} is no dtype of the directive language; it has {', '.join(DTYPES)}")
+            raise self.fail(slips.of_torch(of))
         if node.id not in self.scope.kinds:
             raise self.fail(self.unknown(node.id))
         if self.scope.kinds[node.id] is not Kind.TENSOR:
@@ -230,6 +231,8 @@ class Checker:
             raise self.fail(f"{shown(node)}: {a_kind(sides[0])} and {a_kind(sides[1])} do not compare so")
 
     def _call(self, node: ast.Call) -> Kind:
+        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "torch":
+            raise self.fail(slips.of_torch(node))
         if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
             raise self.fail(f"{shown(node)}: keywords and stars are for empty, zeros and their _like forms")
         if isinstance(node.func, ast.Attribute):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 from collections.abc import Mapping, Sequence
 
 from ..errors import SchemaError
 from ..source import Function, Source, comments
+from .vocabulary import DTYPES, FUNCTIONS, MAKERS, shown
 
 KEYWORDS = ("require", "tune", "flags")
+DTYPE_NAMES = {
+    "float": "float32", "double": "float64", "half": "float16", "short": "int16", "int": "int32", "long": "int64",
+}  # fmt: skip
 _TWO_WORDS = re.compile(r"([A-Za-z_]\w*)\s+(?!=[^=]|if\b|else\b|and\b|or\b|in\b|is\b|not\b)[\w(-]")
 
 
@@ -19,6 +24,21 @@ def keyword(line: int, text: str) -> None:
     near = difflib.get_close_matches(first[1], KEYWORDS, 1, 0.75) if first else []
     if first and near:
         raise SchemaError(f"{first[1]!r} is no directive; did you mean {near[0]!r}?", line=line)
+
+
+def of_torch(node: ast.AST) -> str:
+    """What to write in place of something of torch: `torch.empty_like(x)` is `empty_like(x)` here."""
+    named = node.func if isinstance(node, ast.Call) else node
+    name = named.attr if isinstance(named, ast.Attribute) else ""
+    if name in (*MAKERS, *FUNCTIONS):
+        plain = ast.unparse(node).removeprefix("torch.") + ("" if isinstance(node, ast.Call) else "(...)")
+        return f"{shown(node)}: write {plain}, without torch"
+    if name in DTYPE_NAMES:
+        return f"{shown(node)}: write {DTYPE_NAMES[name]}"
+    if isinstance(node, ast.Call):
+        made = ", ".join(f"{f}()" for f in (*MAKERS, *FUNCTIONS))
+        return f"{shown(node)} is not in the directive language; it has {made}"
+    return f"{shown(node)} is no dtype of the directive language; it has {', '.join(DTYPES)}"
 
 
 def no_kernel(functions: Sequence[Function], word: str, line: int) -> SchemaError:
@@ -48,4 +68,4 @@ def missing(source: Source, names: Mapping[str, int], kernel: str, word: str, li
     return SchemaError(f"{said}: add '//! {word} = ...' above it", line=line)
 
 
-__all__ = ["keyword", "missing", "no_kernel"]
+__all__ = ["keyword", "missing", "no_kernel", "of_torch"]

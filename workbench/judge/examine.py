@@ -20,7 +20,7 @@ from ..inputs import moved
 from ..reports.report import Outcome, Trial
 from ..tiers import Kernel
 from ..trial import Job, Step
-from . import configurations, foreseen, pulled, tried_here, verdicts
+from . import configurations, explained, foreseen, pulled, tried_here, verdicts
 from .evidence import Evidence, answered, evidence, evidences, learn_layout
 from .outcomes import outcome, placed
 from .partners import dtypes_for, partners, schemas_of, worker_of
@@ -67,6 +67,7 @@ def examine(op, kernel: Kernel, cases: Sequence[Case], *, limit_s: float | None 
     tried = [((slot, e), r, outcome(op, slot, e, r, limit_s)) for slot, e, r in pairs]
     outcomes, left_out = configurations.folded(tried)
     trial = Trial(outcomes, time.perf_counter() - started, answer.printed, (*_notes(found), *left_out))
+    trial = explained.trial(kernel, trial)
     if answer.guarded:
         verdicts.remember(known, trial)
     return trial

@@ -17,7 +17,7 @@ import torch
 from ..case import Case
 from ..check.expect import Expected, expected
 from ..check.full import doubt
-from ..check.full.finding import Finding
+from ..check.full.finding import Finding, vary
 from ..check.gradients import expected_gradients
 from ..errors import BuildError, SchemaError
 from ..inputs import tensors_in
@@ -25,7 +25,7 @@ from ..tiers import Kernel
 from ..trial import Job, Parcel
 from ..trial.protocol import Result
 from ..version import Version
-from . import outcomes
+from . import explained, outcomes
 from .evidence import Evidence, evidence
 from .partners import dtypes_for, partners, schemas_of, worker_of
 from .steps import steps_of
@@ -95,7 +95,7 @@ class KernelTries:
 
         pending = self.pool.submit(run) if ready else None
         self._forget(cases)
-        return _Running(self.op, self.slot, asked, pending, spread)
+        return _Running(self, asked, pending, spread)
 
     def release(self) -> None:
         for dtypes in self._added:  # a form that nobody asked for is none
@@ -195,8 +195,9 @@ class KernelTries:
 class _Running:
     """Inputs on their way; `result` judges, in the thread that asks."""
 
-    def __init__(self, op, slot: str, asked: list[Asked], pending: Future | None, spread: bool) -> None:
-        self.op, self.slot, self.asked, self.pending, self.spread = op, slot, asked, pending, spread
+    def __init__(self, tries: KernelTries, asked: list[Asked], pending: Future | None, spread: bool) -> None:
+        self.op, self.slot, self.kernel = tries.op, tries.slot, tries.kernel
+        self.asked, self.pending, self.spread = asked, pending, spread
 
     def done(self) -> bool:
         return self.pending is None or self.pending.done()
@@ -217,12 +218,14 @@ class _Running:
         others = [r for r in results[1:] if not _alike(r, results[0])]  # the same bits get the same verdict
         judged = [self._judged(a.evidence, r) for r in (results[0], *others)]
         worst = next((f for f in judged if f.wrong), judged[0])
-        return replace(worst, differing=len(others), seconds=min(r.seconds for r in results))
+        seconds = min(r.seconds for r in results)
+        return replace(worst, differing=len(others), seconds=seconds, varies=vary(judged))
 
     def _judged(self, e: Evidence, r: Result) -> Finding:
         outcome = outcomes.outcome(self.op, self.slot, e, r, LIMIT_S)
         if outcome.mismatch is not None and doubt.doubtful(outcome.share) and self.op.reference is not None:
             outcome = outcomes.outcome(self.op, self.slot, self._again(e), r, LIMIT_S)
+        outcome = explained.outcome(self.kernel, outcome)
         status, detail = outcome.status, outcome.detail
         if status == "error":
             status = "refused" if detail.endswith(")") and " is not met" in detail else "raises"

@@ -7,9 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from ..build import resources
-from ..check.cures import cure
+from ..check.cures import cure, in_language
+from ..directives import tied
 from ..errors import BuildError, TrialError
 from ..measure import rough
+from ..reference import flat
+from ..register.pullback import differentiable_type
 from ..reports.report import NOT_RUN, Line, Mismatch, Outcome, Trial
 from ..show import words
 from ..source import LANGUAGE_DEVICES
@@ -77,7 +80,9 @@ def refusal_error(told: Line) -> TrialError:
     """The error that a refused cell raises: the line's sentence, the worst element, and what still runs."""
     assert told.trial is not None, "what was built was tried"
     outcome = gravest(told.trial)
-    worst = f"; {outcome.detail}" if outcome and outcome.mismatch and outcome.detail else ""
+    worst = ""
+    if outcome and outcome.mismatch and outcome.detail:
+        worst = f"; {outcome.detail.removesuffix(f'; {outcome.mismatch.because}')}"
     also = f" ({words.also(told)})" if words.also(told) else ""
     error = TrialError(
         f"v{told.version} of {told.op} is not installed: it {told.refused}{worst}{also}",
@@ -134,7 +139,8 @@ def _hint(op, version: Version) -> str:
     raises = any(o.status == "error" for o in version.tried.outcomes)  # without a GPU: a launch that none takes
     ways += [] if faults(version.tried) or (raises and unrun(version.kernel)) else ["`--force`"]
     first = gravest(version.tried)
-    said = [cure(first.status, first.detail)] if first is not None and first.status in ADVISED else []
+    advised = first is not None and first.status in ADVISED
+    said = [in_language(cure(first.status, first.detail), version.language)] if first is not None and advised else []
     said += [f"Try it anyway: {' or '.join(ways)}."] if ways else []
     return "\n".join(line for line in said if line)
 
@@ -166,15 +172,32 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
     notes += version.kernel.build_notes
+    notes += _untied(op, version.kernel)
     waits = not version.kernel.unrunnable or version.kernel.interpreted
     if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)
         notes.append("no cases: it was loaded, not run" if itself else "no cases: it is tried at its first call")
-    if version.kernel.left_out:
-        notes.append(f"the gradient of {', '.join(version.kernel.left_out)} comes from the reference")
+    if left := left_to_reference(op, version.kernel):
+        notes.append(f"the gradient of {', '.join(left)} comes from the reference")
     outcomes = version.trial.outcomes if version.trial else ()
     skipped = {o.detail for o in outcomes if o.status == "skip"} - {"not reached", NOT_RUN}
     return (*notes, *sorted(skipped))
+
+
+def left_to_reference(op, kernel: Kernel) -> tuple[str, ...]:
+    """The arguments whose gradient a backward leaves to the reference; integers, as the cases have them, have none."""
+    if not kernel.left_out:
+        return ()
+    bound = [c.bound(op.schema) for c in op.case_list()]
+    given = {n: [t for b in bound for t in flat(b[n])] for n in kernel.left_out}
+    return tuple(n for n, found in given.items() if not found or any(map(differentiable_type, found)))
+
+
+def _untied(op, kernel: object) -> tuple[str, ...]:
+    """The notes on tensors that a raw kernel would read past the end of, were they shorter than in the cases."""
+    if not isinstance(kernel, Kernel) or not tied.untied(kernel.declaration):
+        return ()
+    return tied.notes(kernel.declaration, [c.bound(op.schema) for c in op.case_list()])
 
 
 def uncompiled(op, slot: str, language: str, error: BuildError, seconds: float) -> Line:

@@ -103,7 +103,8 @@ class Mismatch:
     `errors` is the same map of the largest error in each cell, as a share of the largest of all. `histogram` counts
     elements by the power of ten of their relative error: (-3, 12) is 12 of 0.001 up to 0.01; None stands for none at
     all and 99 for NaN or infinity in the wrong place. `inputs` says what went into each of the worst. `borders` are
-    sizes of blocks that the kernel declares.
+    sizes of blocks that the kernel declares, `because` is what its text says of the reason,
+    `on` the input that it is of, where the sentence above it is about another.
     """
 
     output: str
@@ -117,6 +118,8 @@ class Mismatch:
     histogram: tuple[tuple[int | None, int], ...] = ()
     inputs: tuple[str, ...] = ()
     borders: tuple[int, ...] = ()
+    because: str = ""
+    on: str = ""
 
     @property
     def far(self) -> bool:

@@ -87,4 +87,5 @@ def caption(mismatch: Mismatch, times: str = "x", known: str = "") -> str:
     said = [] if counted in known else [counted]
     if find(mismatch).said:
         said.append(f"in {find(mismatch).said}")
-    return f"{mismatch.output}, {words.size(mismatch.shape, times)}" + (f": {', '.join(said)}" if said else "")
+    of = f"{mismatch.output}, {words.size(mismatch.shape, times)}" + (f", on {mismatch.on}" if mismatch.on else "")
+    return of + (f": {', '.join(said)}" if said else "")

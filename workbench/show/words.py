@@ -183,6 +183,8 @@ def differing(mismatch: Mismatch) -> str:
     all_of = f"{mismatch.count:,} of {count(mismatch.total, 'element')}"
     if mismatch.unwritten >= mismatch.count > 0:
         return f"{all_of} never written"
+    if mismatch.because:
+        return f"{all_of} differ: {mismatch.because}"
     return f"{all_of} differ" + (f", {mismatch.unwritten:,} of them never written" if mismatch.unwritten else "")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -89,6 +91,9 @@ def test_a_failure_is_the_smallest_input_its_place_and_a_cure(scale):
     assert odd.cure.startswith("Elements are not written")
     assert odd.mismatch.total > 1 and odd.mismatch.unwritten == 1, "the picture is of a larger input"
     assert odd.mismatch.worst[0][0] == tuple(n - 1 for n in odd.mismatch.shape)
+    shape = odd.mismatch.shape
+    assert odd.mismatch.on == f"x float32[{shape[0]}, {shape[1]}], k=2.0"
+    assert re.search(r"out, (\d+) x (\d+), on x float32\[\1, \2\], k=2.0: 1 of", str(report))
     assert row(report, "sizes", "empty").status == "pass"
 
 
@@ -270,8 +275,11 @@ def test_repeated_runs():
         assert special.determinism([other]).status == "fail"
     finally:
         torch.use_deterministic_algorithms(False)
-    race = special.determinism([Finding(case, "mismatch", "out: 1 of 32 elements differ")])
+    wrong = Finding(case, "mismatch", "out: 1 of 32 elements differ")
+    race = special.determinism([replace(wrong, differing=1)])
     assert race.status == "fail" and race.cure.startswith("A race")
+    alike = special.determinism([wrong])  # as wrong each time
+    assert alike.status == "fail" and alike.detail.startswith("all of 24 runs") and "race" not in alike.cure
     assert special.determinism([Finding(case, "skip", "no reference")]).detail == "not judged: no reference"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...case import Case
-from ...reports.report import Mismatch
+from ...reports.report import FAR, Mismatch
 from ...trial.protocol import FAULTS
 
 WRONG = frozenset(FAULTS) | {"mismatch", "aliasing", "unwritten", "raises"}
@@ -20,7 +20,7 @@ class Finding:
     `status` is "agree", "skip" (nothing to compare with), "no form" (the kernel takes no such dtypes), "refused" (it
     says no, in words, to what the reference takes), "both refuse", "accepts" (it runs on what the reference refuses),
     "not run", or one of WRONG. `share` is the largest error as a share of the allowed one; `differing` counts the
-    repetitions whose results had other bits than the first.
+    repetitions whose results had other bits than the first; with `varies` these were another verdict.
     """
 
     case: Case
@@ -30,10 +30,32 @@ class Finding:
     mismatch: Mismatch | None = None
     differing: int = 0
     seconds: float = 0.0
+    varies: bool = False
 
     @property
     def wrong(self) -> bool:
         return self.status in WRONG
+
+
+def vary(found: Sequence[Finding]) -> bool:
+    """Do runs of one input differ by more than sums in another order make?
+
+    >>> vary([Finding(case, "agree"), Finding(case, "mismatch", "out: 3 of 9 elements differ")])
+    True
+    """
+    return any(_unlike(found[0], f) for f in found[1:])
+
+
+def _unlike(f: Finding, g: Finding) -> bool:
+    a, b = f.mismatch, g.mismatch
+    if f.status != g.status or a is None or b is None:
+        return f.status != g.status or a is not b
+    if (a.output, a.count, a.unwritten) != (b.output, b.count, b.unwritten):
+        return True
+    if not a.worst or not b.worst:
+        return False
+    (at, got, _), (there, other, _) = a.worst[0], b.worst[0]
+    return at == there and abs(got - other) > FAR * max(abs(got), abs(other))
 
 
 class Pending(Protocol):

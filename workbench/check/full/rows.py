@@ -121,9 +121,11 @@ def _failed(check: str, case: str, wrong: Sequence[Tried], count: int, where: st
     of = "" if count == 1 else f"{len(wrong)} of {count} inputs fail, "
     change = f" with {first.variant.values}" if first.variant.values else ""
     detail = f"{KINDS[f.status]}: {of}smallest found{change}: {first.inputs}: {f.detail}"
-    drawn = [t.finding.mismatch for t in wrong if t.finding.mismatch is not None]
+    drawn = [replace(m, on=m.on or t.inputs) for t in wrong if (m := t.finding.mismatch) is not None]
     about = check if check in {"gradients", "layouts"} and f.status == "mismatch" else f.status
     largest = max(drawn, key=lambda m: m.total, default=None)  # where blocks can be seen
+    if largest is not None and largest.on == first.inputs:
+        largest = replace(largest, on="")  # the sentence names it
     return Row(
         check,
         case,

@@ -13,9 +13,11 @@ import torch
 from ...case import Case
 from ...inputs import fresh
 from ...reports.report import Check, Progress, Row
+from ..cure_table import RACE
+from ..cures import in_language
 from ..expect import expected
 from ..sample import Checkable, Sample, call, guarded, size
-from . import here, rows, special, sweep
+from . import here, races, rows, special, sweep
 from .bounds import bounds
 from .classes import Place, Sizes, leaves_of, refined, sizes_of
 from .finding import Tries
@@ -118,7 +120,8 @@ class Full:
                 self.step(f"{s.tries.slot} {s.tries.device}", s.collect(wait=False))
             s.tries.release()
             s.tried = [self._settled(t, s.tries) for t in s.tried]
-            self.rows += self._rows_of(s)
+            language = getattr(getattr(getattr(s.tries, "kernel", None), "source", None), "language", "")
+            self.rows += [replace(r, cure=in_language(r.cure, language)) for r in self._rows_of(s)]
 
     def _settled(self, t: Tried, tries: Tries) -> Tried:
         """What a finding counts for; a call tells whether dtypes that no case has are refused, as they should be."""
@@ -140,6 +143,11 @@ class Full:
             return
 
         for (check, about), tried in s.grouped().items():
+            raced = races.of(tried, tries, self.op.schema)
+            if raced is not None:  # no size is what makes it fail, so none is looked for
+                made = rows.row(check, about, [raced, *(t for t in tried if t is not raced)], "", tries.device)
+                yield from [races.told(made)] if made is not None else []
+                continue
             made = rows.row(check, about, self._smallest_first(tried, tries), "", tries.device)
             if made is not None:
                 yield self._placed(made, tried, tries)
@@ -265,6 +273,14 @@ def _run(full: Full, quick: Callable[[], Check]) -> None:
             continue
         full.step(name)
         full.rows += _looked(name, full.sample.label, look)
+    _with_threads(full)
+
+
+def _with_threads(full: Full) -> None:
+    """Where kernels have threads, rows say of values that differ that it may be, or is, a race."""
+    if any(races.parallel(t) for t in full.tries):
+        found = any(r.cure.startswith(RACE) for r in full.rows if r.status == "fail")
+        full.rows = races.reworded(full.rows, found=found)
 
 
 def _looked(name: str, label: str, look: Callable[[], Any]) -> list[Row]:

@@ -20,10 +20,10 @@ def smallest(t: Tried, tries: Tries, schema: Schema) -> Tried:
     >>> smallest(tried, tries, schema).inputs
     'x float32[1, 17], w float32[17], eps=1e-06'
 
-    It keeps the map of errors of `t`: one element is no picture.
+    It keeps the map of errors of `t`, and says so in it: one element is no picture.
     """
     found = _shrunk(t, tries, schema)
-    drawn = t.finding.mismatch or found.finding.mismatch
+    drawn = replace(t.finding.mismatch, on=t.inputs) if t.finding.mismatch else found.finding.mismatch
     return replace(found, finding=replace(found.finding, mismatch=drawn))
 
 

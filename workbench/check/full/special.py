@@ -10,9 +10,9 @@ import torch
 from ...case import Case
 from ...reports.report import Row
 from ...schema import Schema
-from ..cures import cure
+from ..cures import cure, cure_of_values
 from ..float64 import available_bytes
-from . import rows, sweep
+from . import races, rows, sweep
 from .classes import Sizes
 from .finding import Finding, Tries
 from .rows import Tried
@@ -54,6 +54,10 @@ def determinism(found: Sequence[Finding], where: str = "") -> Row:
     """The row of repeated runs."""
     wrong = next((f for f in found if f.wrong), None)
     if wrong is not None:
+        if wrong.status == "mismatch" and not races.is_race(wrong):  # as wrong each time: no race makes that
+            said = f"all of {REPEATS} runs on the same input alike: {wrong.detail}"
+            hint = cure_of_values("mismatch", wrong.detail, wrong.mismatch)
+            return Row("determinism", wrong.case.label + where, "fail", said, hint, wrong.mismatch)
         said = f"one of {REPEATS} runs on the same input: {wrong.detail}"
         about = "determinism" if wrong.status == "mismatch" else wrong.status
         return Row("determinism", wrong.case.label + where, "fail", said, cure(about, said), wrong.mismatch)

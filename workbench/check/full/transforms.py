@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from ...case import SEED
 from ...inputs import fresh, tensors_in
 from ...reports.report import Row
 from .. import agree
+from ..cure_table import BATCHING, NO_RULE
 from ..sample import Sample, call, failed
 from .classes import leaves_of
 from .graphs import own_call, same
@@ -43,18 +45,24 @@ def vmapped(sample: Sample, *, strided: bool = True) -> list[Row]:
         about = f"{', '.join(batched)} along {dim}"
         try:
             if difference := _vmap_differs(sample, named, batched, dim):
-                return [failed(name, about, difference)]
+                return [_without_rule(op, failed(name, about, difference))]
         except Exception as error:
             if op.schema.mutated and "is written in place and not contiguous" in str(error):
                 refused.append(about)  # a mutated argument is never copied
                 continue
             if isinstance(error, UnevenError):
                 return [Row(name, about, "skip", f"not judged: {error}")]
-            return [failed(name, about, error)]
+            return [_without_rule(op, failed(name, about, error))]
         tried.append(about)
     said = f"as a loop over the batch, over {'; '.join(tried)}"
     said += f"; over {'; '.join(refused)} the kernel refuses, since what it writes is not contiguous" if refused else ""
     return [Row(name, sample.label, "pass", said)]
+
+
+def _without_rule(op: object, row: Row) -> Row:
+    """Who gave no batching rule is not told to leave it out."""
+    own = getattr(getattr(op, "definition", None), "vmap", None)
+    return replace(row, cure=NO_RULE) if own is None and row.cure == BATCHING else row
 
 
 def _vmap_differs(sample: Sample, named: dict, batched: Sequence[str], dim: int) -> str:
