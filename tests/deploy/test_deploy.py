@@ -511,6 +511,7 @@ def test_a_command_that_names_no_model(tmp_path, capsys, model, said):
 
 def test_the_command(tmp_path, capsys, monkeypatch):
     """What it hands on; the work itself is tried above."""
+    monkeypatch.chdir(tmp_path)
     there, asked = tmp_path / "model.py", []
     there.write_text("import torch\ndef build():\n    return torch.nn.Identity(), torch.ones(2, 3)\n")
 
