@@ -1,5 +1,4 @@
 import dataclasses
-import os
 import re
 
 import inspected
@@ -187,30 +186,20 @@ def test_two_versions_as_a_widget(kernel):
 # ---------------------------------------------------------------- in a browser
 
 
-def test_a_click_on_a_line_shows_its_instructions_alone(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = next((p for p in ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome") if os.path.exists(p)), None)
-    if chromium is None:
-        pytest.skip("no Chromium here")
-    page_file = tmp_path / "page.html"
-    page_file.write_text(f"<!doctype html><meta charset=utf-8>{html.of(inspected.kernel())}", encoding="utf-8")
-    with playwright.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto(page_file.as_uri())
+def test_a_click_on_a_line_shows_its_instructions_alone(opened):
+    page = opened(html.of(inspected.kernel()))
 
-        def seen():
-            return [row.strip() for row in page.locator(".i .t:visible").all_inner_texts()]
+    def seen():
+        return [row.strip() for row in page.locator(".i .t:visible").all_inner_texts()]
 
-        assert len(seen()) == 8
-        page.click("label.s8")
-        assert seen() == ["LDG.E R2, desc[UR4][R2.64]", "FADD R5, R2, R2", "STL [R1], R5"]
-        page.click("summary:has-text('ptx')")
-        assert seen() == ["ld.global.f32 %f1, [%rd1];"]
-        page.click("summary:has-text('sass')")
-        page.click("label.ctx")
-        assert len(seen()) == 8
-        page.click("label.ctx")
-        page.click("label.all")
-        assert len(seen()) == 8
-        browser.close()
+    assert len(seen()) == 8
+    page.click("label.s8")
+    assert seen() == ["LDG.E R2, desc[UR4][R2.64]", "FADD R5, R2, R2", "STL [R1], R5"]
+    page.click("summary:has-text('ptx')")
+    assert seen() == ["ld.global.f32 %f1, [%rd1];"]
+    page.click("summary:has-text('sass')")
+    page.click("label.ctx")
+    assert len(seen()) == 8
+    page.click("label.ctx")
+    page.click("label.all")
+    assert len(seen()) == 8

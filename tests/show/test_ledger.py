@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 
 import pytest
@@ -51,20 +50,9 @@ def test_where_much_is_told_what_changed_stands_below():
 
 
 @pytest.fixture
-def page(tmp_path):
+def page(opened):
     """The wide card by itself, at the width that JupyterLab leaves it in a window of 1280 px, or another."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = next((p for p in ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome") if os.path.exists(p)), None)
-    if chromium is None:
-        pytest.skip("no Chromium here")
-    file = tmp_path / "page.html"
-    file.write_text(f"<!doctype html><meta charset=utf-8>{html.of(samples.wide())}", encoding="utf-8")
-    with playwright.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        opened = browser.new_page()
-        opened.goto(file.as_uri())
-        yield opened
-        browser.close()
+    return opened(html.of(samples.wide()))
 
 
 @pytest.mark.parametrize("width", [720, 846, 1920])

@@ -1,5 +1,4 @@
 import dataclasses
-import os
 import re
 
 import profiled
@@ -163,24 +162,9 @@ def test_blocks_and_names():
 
 
 @pytest.fixture
-def page(tmp_path):
+def page(opened):
     """Opens a report's html in a browser, with or without scripts."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = next((p for p in ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome") if os.path.exists(p)), None)
-    if chromium is None:
-        pytest.skip("no Chromium here")
-    file = tmp_path / "page.html"
-    with playwright.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-
-        def opened(report, scripts):
-            file.write_text(f"<!doctype html><meta charset=utf-8>{html.of(report)}", encoding="utf-8")
-            made = browser.new_page(java_script_enabled=scripts)
-            made.goto(file.as_uri())
-            return made
-
-        yield opened
-        browser.close()
+    return lambda report, scripts: opened(html.of(report), scripts)
 
 
 def widths(page):
