@@ -47,6 +47,7 @@ class Live:
         self.evidence: dict = {}  # what each case should give, while reference and cases stay
         self.rough_inputs: dict[str, Any] = {}  # by device
         self.last_check: Check | None = None
+        self.checked: tuple | None = None  # what `installed` was then
         self.last_bench: Bench | None = None
         self.last_profile: Profile | None = None
         self.last_tuning: Tuning | None = None
@@ -95,6 +96,10 @@ class Live:
             if held.number == version.number:
                 self._slots[key] = _known_better(held, version)
         return version
+
+    def installed(self) -> tuple:
+        """What runs, to be compared: the versions by slot, and the backward in Python."""
+        return (*sorted((key, v.number) for key, v in self._slots.items()), self.definition.backward)
 
     def changed(self) -> None:
         """Something that compiled callers took from this op is another now."""

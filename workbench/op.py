@@ -76,7 +76,7 @@ class Op(Declared):
             from .judge import sanitize as sanitizing
 
             report = replace(report, rows=(*report.rows, *sanitizing.rows(self)))
-        self.last_check = report
+        self.last_check, self.checked = report, self.installed()
         return report
 
     def inspect(

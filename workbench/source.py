@@ -72,7 +72,7 @@ class Source:
 
 
 # Strings are matched so that a comment mark inside one starts no comment.
-_C_TOKENS = re.compile(
+C_TOKENS = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
       | R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"
       | "(?:\\.|[^"\\\n])*"
@@ -90,7 +90,7 @@ _DIRECTIVE = re.compile(r"//! (?=[^\W\d]|\*)")
 
 def comments(source: Source) -> Iterator[tuple[int, str, bool]]:
     """Every comment as (user's line number, text with its marks, whether it begins its line)."""
-    tokens = _PYTHON_TOKENS if source.language == "triton" else _C_TOKENS
+    tokens = _PYTHON_TOKENS if source.language == "triton" else C_TOKENS
     line, seen = source.first_line, 0
     for token in tokens.finditer(source.text):
         if token["comment"] is None:
@@ -113,7 +113,7 @@ def code(text: str, language: str = "cpp") -> str:
         before = text[text.rfind("\n", 0, token.start()) + 1 : token.start()].lstrip()
         return token[0] if token["comment"] is None and _INCLUDE.match(before) else " "
 
-    return (_PYTHON_TOKENS if language == "triton" else _C_TOKENS).sub(blank, text)
+    return (_PYTHON_TOKENS if language == "triton" else C_TOKENS).sub(blank, text)
 
 
 def directives_of(source: Source) -> tuple[tuple[int, str], ...]:

@@ -78,3 +78,13 @@ def test_a_check_that_failed_is_told(op, namespace, tmp_path):
     op.last_check = Check(op.qualname, (Row("agreement", "4x8", "pass"), Row("gradients", "4x8", "fail", "grad_x is\nwrong"), Row("vmap", "", "fail", "no")))
     notes, _ = saved(op, tmp_path / "o")
     assert notes == (f"{namespace}::weighted: its last check failed: gradients on 4x8: grad_x is (1 more rows fail)",)
+
+
+def test_a_check_of_what_no_longer_runs_is_not(op, namespace, tmp_path):
+    op.backward(wrong_gradients)
+    assert not op.check().ok
+    notes, _ = saved(op, tmp_path / "o")
+    assert any("its last check failed" in n for n in notes)
+    op.backward(both_gradients)
+    notes, _ = saved(op, tmp_path / "p")
+    assert notes == ()

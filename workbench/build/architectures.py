@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import gpu
-from ..source import _C_TOKENS
+from ..source import C_TOKENS
 from . import flags as arguments
 from . import includes, nvcc_flags
 
@@ -152,7 +152,7 @@ def _age(arch: str) -> tuple[int, int]:
 
 def _uncommented(text: str) -> str:
     """Without comments: what they speak of is not needed. Strings stay, for inline assembly."""
-    return _C_TOKENS.sub(lambda token: token[0] if token["comment"] is None else " ", text)
+    return C_TOKENS.sub(lambda token: token[0] if token["comment"] is None else " ", text)
 
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import Diagnostic
-from ..source import _C_TOKENS, Source
+from ..source import C_TOKENS, Source
 
 _NONE = re.compile(r"0|NULL|nullptr|cudaStreamDefault|cudaStreamLegacy|\(?\s*cudaStream_t\s*\)?\s*[({]?\s*0\s*[)}]?")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -42,7 +42,7 @@ def blanked(text: str) -> str:
     >>> blanked('f("<<<");  // 1')
     'f(     );      '
     """
-    return re.sub(r"\\(?=\n)", " ", _C_TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text))
+    return re.sub(r"\\(?=\n)", " ", C_TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text))
 
 
 def find(text: str) -> tuple[Launch, ...]:

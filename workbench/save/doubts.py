@@ -49,6 +49,8 @@ def _backward(op: Any) -> Iterator[str]:
 
 
 def _checked(op: Any) -> Iterator[str]:
+    if op.checked not in (None, op.installed()):  # it was of what no longer runs
+        return
     failed = [r for r in op.last_check.rows if r.status == "fail"] if op.last_check is not None else []
     if failed:
         more = f" ({len(failed) - 1} more rows fail)" if len(failed) > 1 else ""
