@@ -437,6 +437,12 @@ def test_what_a_schema_string_says():
         ("aten::f(Tensor x) -> Tensor", r"the namespace 'aten' belongs to PyTorch"),
         ("lab::f.out(Tensor x) -> Tensor", r"a dot in the name"),
         ("f(Tensor x) -> Tensor", r"'f' has no namespace"),
+        ("lab::f() -> ((int, int))", r"not Tuple\[int, int\]; write each of its members as an argument or result of its own"),
+        ("lab::f() -> ((Tensor))", r"not Tuple\[Tensor\]"),
+        ("lab::f() -> (())", r"not Tuple\[\(\)\]"),
+        ("lab::f() -> (Tensor, (Tensor, int)?)", r"not Tuple\[Tensor, int\]"),
+        ("lab::f((int, int)[] k) -> Tensor", r"not Tuple\[int, int\]"),
+        ("lab::f(Dict(str, int) d) -> Tensor", r"not Dict\[str, int\]"),
     ],
 )  # fmt: skip
 def test_a_schema_string_that_is_none(text, message):

@@ -154,8 +154,26 @@ def _shown(hint: object) -> str:
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
 
 
+def check_parsed(schema: typing.Any, op: str) -> None:
+    """SchemaError for what torch's parser takes and no op can have: a result that is an argument, a tuple, a Dict."""
+    if any(r.alias_info for r in schema.returns):
+        raise SchemaError(f"{op}: an op returns nothing that it was given; a mutating one ends in '-> ()'")
+    for a in (*schema.arguments, *schema.returns):
+        _refuse_compound(a.type, op)
+
+
+def _refuse_compound(parsed: typing.Any, op: str) -> None:
+    if parsed.kind() in ("TupleType", "DictType"):
+        raise SchemaError(
+            f"{op}: an op takes and gives tensors, numbers, texts and lists of these, not {parsed}; "
+            "write each of its members as an argument or result of its own"
+        )
+    if parsed.kind() in ("ListType", "OptionalType"):
+        _refuse_compound(parsed.getElementType(), op)
+
+
 def check_type(spelled: str, op: str) -> None:
-    """SchemaError for what torch's parser takes and no op can have: a Dict, a type variable, a tuple in a tuple."""
+    """SchemaError for what else torch's parser takes, a type variable for instance."""
     if not _TYPE.fullmatch(spelled):
         raise SchemaError(f"{op}: an op takes and gives tensors, numbers, texts and lists of these, not {spelled!r}")
 

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import torch
 
-from .annotations import check_type, output_types, refuse_optional, refuse_several, spell, without_classes
+from .annotations import check_parsed, check_type, output_types, refuse_optional, refuse_several, spell, without_classes
 from .defaults import check_default, parsed_default, spell_default
 from .errors import SchemaError
 
@@ -217,8 +217,7 @@ def parse(text: str, *, returns: str | typing.Iterable[str] = (), saves: str | t
     except (RuntimeError, LookupError, ValueError) as error:  # a number that no float holds is an IndexError
         raise SchemaError(f"{text!r} is not a schema: {str(error).strip().splitlines()[0]}") from None
     namespace, short = split_name(parsed.name)
-    if any(r.alias_info for r in parsed.returns):
-        raise SchemaError(f"{parsed.name}: an op returns nothing that it was given; a mutating one ends in '-> ()'")
+    check_parsed(parsed, parsed.name)
     printed = re.sub(r"(?<=[(, ]Tensor)\([^)]*\)", "", str(parsed))
     printed = re.sub(r"(?<=[(, ])Any\b", lambda m: classes.pop(0) if classes else m[0], printed)
     arguments = tuple(
