@@ -31,8 +31,9 @@ test: $(READY)  ## Run the tests; ARGS="" runs the slow ones too, as CI does
 test-browser: $(READY)  ## Drive JupyterLab in Chromium; screenshots go to out/browser (CI runs this as part of the tests)
 	@$(BIN)/python -m pytest -m browser $(ARGS)
 
-lint: $(READY)  ## Check style and types
-	@status=0; $(BIN)/python -m ruff check . || status=1; $(BIN)/python -m mypy || status=1; exit $$status
+lint: $(READY)  ## Check style, form and types
+	@status=0; for each in "ruff check ." "ruff format --check --quiet ." mypy; do \
+	  $(BIN)/python -m $$each || status=1; done; exit $$status
 
 format: $(READY)  ## Put the sources into their standard form
 	@$(BIN)/python -m ruff check --fix --exit-zero --quiet .

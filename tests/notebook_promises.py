@@ -27,9 +27,14 @@ def cuda(steps: Steps, gpu: bool) -> None:
     line(edit, "rmsnorm cuda v2", judged, r"\d+ regs, no spills, 32 bytes shared", timed=gpu)
 
     said = steps.error("A mistake in a directive")["evalue"]
-    assert re.fullmatch(r"cell \[5\], line 7: nothing is called 'row'; did you mean 'rows'\?\nrmsnorm forward still runs v2", said)
+    assert re.fullmatch(
+        r"cell \[5\], line 7: nothing is called 'row'; did you mean 'rows'\?\nrmsnorm forward still runs v2", said
+    )
     said = steps.text("A mistake in CUDA")
-    assert re.match(r"""rmsnorm cuda v3 not installed \| .* \| line 12: identifier "__syncthread" is undefined; did you mean '__syncthreads'\? Still v2\n    __syncthread\(\);\n    \^""", said)
+    assert re.match(
+        r"""rmsnorm cuda v3 not installed \| .* \| line 12: identifier "__syncthread" is undefined; did you mean '__syncthreads'\? Still v2\n    __syncthread\(\);\n    \^""",
+        said,
+    )
     said = steps.error("A block that no GPU takes")["evalue"]
     assert said.startswith("cell [7], line 8: rmsnorm: the block is 2048, a block has at most 1024 threads")
     assert said.endswith("rmsnorm forward still runs v2")
@@ -37,22 +42,41 @@ def cuda(steps: Steps, gpu: bool) -> None:
     said = steps.text("A wrong answer")
     assert steps.raised("A wrong answer") == gpu
     if gpu:
-        assert re.match(r"rmsnorm cuda v3 not installed \| .* \| differs on 24x96 float32: 24 of 2,304 elements never written; still v2\n", said)
+        assert re.match(
+            r"rmsnorm cuda v3 not installed \| .* \| differs on 24x96 float32: 24 of 2,304 elements never written; still v2\n",
+            said,
+        )
         assert "y, 24 x 96: in the last column" in said
     else:
         line(said, "rmsnorm cuda v3", UNRUN, r"\d+ regs, no spills", timed=False)
     assert re.search(rf"forward cuda +v2 raw CUDA +{'4 of 4' if gpu else UNRUN}", steps.text("Back to the good one"))
 
-    line(steps.text("The backward"), "rmsnorm.backward cuda v4", judged, r"\d+ regs, no spills, 32 bytes shared", timed=False)
+    line(
+        steps.text("The backward"),
+        "rmsnorm.backward cuda v4",
+        judged,
+        r"\d+ regs, no spills, 32 bytes shared",
+        timed=False,
+    )
     assert steps.text("Called") == "[True, True]"
     _inspected(steps)
-    line(steps.text("Its cell"), "saxpy cuda host v1", "2 cases agree.*" if gpu else UNRUN, r"\d+ regs, no spills", timed=gpu)
+    line(
+        steps.text("Its cell"),
+        "saxpy cuda host v1",
+        "2 cases agree.*" if gpu else UNRUN,
+        r"\d+ regs, no spills",
+        timed=gpu,
+    )
     said = steps.text("Check")
     assert re.match(r"lab::rmsnorm quick check \| \d+ pass(?:, \d+ not run)? \| ", said)
-    assert gpu or re.search(rf"skip  agreement +forward cuda v2 +{UNRUN}\n  skip  agreement +backward cuda v4 +{UNRUN}", said)
+    assert gpu or re.search(
+        rf"skip  agreement +forward cuda v2 +{UNRUN}\n  skip  agreement +backward cuda v4 +{UNRUN}", said
+    )
     said = steps.text("The card")
     for row in ("forward cuda +v2", "backward cuda +v4"):
-        assert re.search(rf"{row} raw CUDA +{'4 of 4' if gpu else UNRUN} .*\d+ regs, no spills, 32 bytes shared", said), said
+        assert re.search(
+            rf"{row} raw CUDA +{'4 of 4' if gpu else UNRUN} .*\d+ regs, no spills, 32 bytes shared", said
+        ), said
 
 
 def _inspected(steps: Steps) -> None:
@@ -78,7 +102,10 @@ def triton(steps: Steps, gpu: bool) -> None:
     line(steps.text("A kernel"), "swiglu triton v1", AGREE, resources, timed=gpu)
 
     said = steps.text("A helper edited, badly")
-    assert re.match(r"swiglu triton v2 not installed \| .* \| differs on 24x96 float32: 2,\d+ of 2,304 elements differ; still v1\n", said)
+    assert re.match(
+        r"swiglu triton v2 not installed \| .* \| differs on 24x96 float32: 2,\d+ of 2,304 elements differ; still v1\n",
+        said,
+    )
     assert "x[" in said and "gate[" in said, "the inputs of the worst elements"
     said = steps.error("A number that is no constexpr")["evalue"]
     assert said.startswith("cell [5], line 6: kernel uses BLOCK, a plain int of the cell: ")
@@ -95,7 +122,10 @@ def triton(steps: Steps, gpu: bool) -> None:
 
     said = steps.printed("Look inside: `--interpret`")
     assert len(re.findall(r"^largest gate: \[\d\.\d+\]$", said, re.MULTILINE)) >= 2
-    assert re.match(r"swiglu triton v5 \| .* \| 1 case x 2 dtypes agree, .* \| interpreted", steps.text("Look inside: `--interpret`"))
+    assert re.match(
+        r"swiglu triton v5 \| .* \| 1 case x 2 dtypes agree, .* \| interpreted",
+        steps.text("Look inside: `--interpret`"),
+    )
     where = r"4 of 4 .*regs" if gpu else r"4 of 4 +interpreted \| compiled for"
     assert re.search(rf"forward cuda +v3 Triton +{where}", steps.text("Back to the autotuned one"))
     said = steps.text("What the compiler made of it")
@@ -114,7 +144,12 @@ def triton(steps: Steps, gpu: bool) -> None:
     assert re.search(r"backward cpu +v4 interpreted Triton +4 of 4", said) or gpu
 
 
-TAGGED = ("1. Off by one in a tile", "2. No mask on a store", "3. A loop without an end", "4. An input as scratch space")
+TAGGED = (
+    "1. Off by one in a tile",
+    "2. No mask on a store",
+    "3. A loop without an end",
+    "4. An input as scratch space",
+)
 
 
 def trust(steps: Steps, gpu: bool) -> None:
@@ -130,7 +165,9 @@ def trust(steps: Steps, gpu: bool) -> None:
     assert strides.startswith("FAIL layouts transposed ")
     assert "Read each dimension by its own stride" in strides
     even = _failing(steps, "Even sizes are tried too", 1, 2)
-    assert re.match(r"FAIL sizes two.* smallest found: x float32\[1, 2\]: out shares memory with x.* return a clone\.", even)
+    assert re.match(
+        r"FAIL sizes two.* smallest found: x float32\[1, 2\]: out shares memory with x.* return a clone\.", even
+    )
     race = _failing(steps, "Sizes around every number in the code, and many runs", 1, 2, 3)
     assert "A race: threads write to one place" in race or "around numbers in the code" in race
     both = _failing(steps, "Both at once", 4)
@@ -175,11 +212,19 @@ def _failing(steps: Steps, heading: str, *counts: int) -> str:
 
 def tune(steps: Steps, gpu: bool) -> None:
     """Each step of 06_tune."""
-    line(steps.text("A space"), "turned cpp v1", "2 cases agree exactly", r"[\d.]+ (?:us|ms) on big \(rough\)", timed=False)
+    line(
+        steps.text("A space"),
+        "turned cpp v1",
+        "2 cases agree exactly",
+        r"[\d.]+ (?:us|ms) on big \(rough\)",
+        timed=False,
+    )
     said = steps.text("The fastest")
     assert said.startswith("lab::turned forward cpu v1 tuned for big float32 | ")
     assert "12 configurations: 6 timed, 4 pruned, 2 differ" in said
-    assert re.search(r"\n  TILE=\d+, WRITE_ROWS=[01], UNROLL=1: [\d.]+ (?:us|ms), [\d.]+ x as fast as the first one\n", said), said
+    assert re.search(
+        r"\n  TILE=\d+, WRITE_ROWS=[01], UNROLL=1: [\d.]+ (?:us|ms), [\d.]+ x as fast as the first one\n", said
+    ), said
     assert "require UNROLL == 1 or TILE == 32 is not met" in said and "elements differ" in said
     assert "//! tune TILE = " in said
     assert steps.printed("It runs now") == "True True\n"
@@ -203,8 +248,13 @@ def measure(steps: Steps, gpu: bool) -> None:
         assert re.search(rf"  {re.escape(name)} +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +{verdict} ", said), said
     assert re.search(r"\n  ceilings measured here: copy [\d.]+ GB/s\n", said)
     assert 'class="plot"' in steps.html("Is it faster?")
-    assert re.search(rf"  v1 +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +(?:v2 FASTER|UNCLEAR) ", steps.text("Against the version before it"))
-    assert re.search(rf"  lab::rmsnorm +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +(?:SAME|UNCLEAR) ", steps.text("Against itself"))
+    assert re.search(
+        rf"  v1 +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +(?:v2 FASTER|UNCLEAR) ",
+        steps.text("Against the version before it"),
+    )
+    assert re.search(
+        rf"  lab::rmsnorm +{TIME} +[\d.,]+ +[\d.,]+ to [\d.,]+ +(?:SAME|UNCLEAR) ", steps.text("Against itself")
+    )
 
     said = steps.text("Against anything that can be called, results first")
     assert re.search(rf"  functional +{TIME} .*\n .*  no eps +{TIME} .*\n +no w +differs\n", said)

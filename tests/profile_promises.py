@@ -25,4 +25,6 @@ def keep(steps: Steps) -> None:
     printed = "forward True True\nbackward True True\n['dispatch dominates', 'several launches']\n"
     assert steps.printed("Figures") == printed
     assert steps.text("For Perfetto, too") == "[True, True, True]"
-    assert steps.error("One profiler at a time")["evalue"].startswith("a torch profiler is running already, in this process")
+    assert steps.error("One profiler at a time")["evalue"].startswith(
+        "a torch profiler is running already, in this process"
+    )

@@ -130,7 +130,9 @@ def test_a_name_in_two_namespaces(scale):
 
 # ---------------------------------------------------------------- the call
 
-CHECKED = PLAIN.replace("//! n", "//! rows, cols = x.shape\n//! require x.numel() < 100\n//! wide = x.numel() * 50000000\n//! n")
+CHECKED = PLAIN.replace(
+    "//! n", "//! rows, cols = x.shape\n//! require x.numel() < 100\n//! wide = x.numel() * 50000000\n//! n"
+)
 CHECKED = CHECKED.replace("int64_t n)", "int64_t n, int wide)")
 CALLS = {
     "a wrong rank": (lambda s: s(torch.ones(3)), "x.*(3,)|rank|dim"),
@@ -209,14 +211,22 @@ def test_a_cache_that_is_no_folder_is_replaced_for_this_process(scale, tmp_path,
     cell(SCALE.replace("x[i] * k", "k * x[i] + 0"))
     assert torch.equal(scale(X, 3.0), X * 3)
     said = " ".join(str(scale.last_line).split())
-    assert "note: " in said and "the cache cannot be written to (Not a directory" in said and "Set WORKBENCH_CACHE to a folder" in said
+    assert (
+        "note: " in said
+        and "the cache cannot be written to (Not a directory" in said
+        and "Set WORKBENCH_CACHE to a folder" in said
+    )
 
 
 def test_no_room_anywhere(scale, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "file" / "cache"))
-    monkeypatch.setattr(cache.tempfile, "mkdtemp", lambda **_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(wb.ToolchainError, match="there is no room to build in.*No space left on device.*Set WORKBENCH_CACHE") as raised:
+    monkeypatch.setattr(
+        cache.tempfile, "mkdtemp", lambda **_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(
+        wb.ToolchainError, match="there is no room to build in.*No space left on device.*Set WORKBENCH_CACHE"
+    ) as raised:
         cell(SCALE.replace("x[i] * k", "k * x[i] - 0"))
     assert "scale forward still runs v1" in str(raised.value) and still_right(scale)
 

@@ -212,7 +212,13 @@ def test_what_the_compiler_refuses(cuda, what):
 
 def test_a_pointer_of_another_type_than_the_dtype(cuda):
     text = replaced(CUDA, ("template <typename T> ", "")).replace("T*", "double*").replace("T(", "double(")
-    refused(cuda, text, wb.SchemaError, 6, r"scale has no form for float32: its parameter 'const double\* x' takes float64 alone, x is float32")
+    refused(
+        cuda,
+        text,
+        wb.SchemaError,
+        6,
+        r"scale has no form for float32: its parameter 'const double\* x' takes float64 alone, x is float32",
+    )
 
 
 def test_a_name_for_the_entry_that_no_kernel_has(cuda):
@@ -389,7 +395,13 @@ def test_no_cuda_bindings(cuda, monkeypatch):
         cached.cache_clear()
     with monkeypatch.context() as patch:
         absent(patch, "cuda")
-        refused(cuda, CUDA, wb.ToolchainError, 0, r"package cuda-bindings, which cannot be imported \(No module named 'cuda'\)\. Type `pip install 'kernel-workbench\[cuda\]'`")
+        refused(
+            cuda,
+            CUDA,
+            wb.ToolchainError,
+            0,
+            r"package cuda-bindings, which cannot be imported \(No module named 'cuda'\)\. Type `pip install 'kernel-workbench\[cuda\]'`",
+        )
     for cached in caches:
         cached.cache_clear()
     cell(cuda, CUDA)  # once it is installed the next cell finds it
@@ -405,7 +417,13 @@ def test_no_nvrtc_library(cuda, monkeypatch):
     nvrtc_library.version.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(nvrtc, "nvrtcVersion", lost)
-        refused(cuda, CUDA, wb.ToolchainError, 0, r"cuda-bindings finds no NVRTC library, libnvrtc\.so .* or install the CUDA toolkit")
+        refused(
+            cuda,
+            CUDA,
+            wb.ToolchainError,
+            0,
+            r"cuda-bindings finds no NVRTC library, libnvrtc\.so .* or install the CUDA toolkit",
+        )
     nvrtc_library.version.cache_clear()
 
 
@@ -425,7 +443,13 @@ def test_no_triton(triton, monkeypatch):
 ])  # fmt: skip
 def test_no_nvcc(cuda, monkeypatch, text, what):
     monkeypatch.setattr(nvcc.shutil, "which", lambda name, path=None, **_: None)
-    refused(cuda, text, wb.ToolchainError, 0, rf"{what} needs nvcc, and there is none: .* Install the CUDA toolkit .* CUDA_HOME")
+    refused(
+        cuda,
+        text,
+        wb.ToolchainError,
+        0,
+        rf"{what} needs nvcc, and there is none: .* Install the CUDA toolkit .* CUDA_HOME",
+    )
 
 
 def test_a_driver_that_is_older_than_the_toolkit(fake):
@@ -487,7 +511,11 @@ def test_an_output_on_the_cpu_and_tensors_on_two_devices(triton):
     with pytest.raises(wb.TrialError, match="scale returned out on cpu; x is on cuda:0"):
         cell(triton, replaced(TRITON, ("return out", "return out.cpu()")), "triton", entry="scale")
     add = wb.op(f"{NS}::add(Tensor x, Tensor y) -> Tensor")
-    text = replaced(CUDA, ("scale(const T* x", "add(const T* x, const T* y")).replace("float k, ", "").replace("* k", "+ y[i]")
+    text = (
+        replaced(CUDA, ("scale(const T* x", "add(const T* x, const T* y"))
+        .replace("float k, ", "")
+        .replace("* k", "+ y[i]")
+    )
     cell(add, text)
     with pytest.raises(RuntimeError, match="y is on cpu|y.*cpu"):
         add(torch.ones(2, device="cuda"), torch.ones(2))

@@ -138,7 +138,9 @@ def test_in_place(namespace):
     torch.vmap(lambda a, b: (add_(a, b), a)[1])(x, y)
     assert x[:, 0].tolist() == [0, 1, 2, 3]
     shared = torch.zeros(3)
-    with pytest.raises(RuntimeError, match=r"it mutates 'x', which is not batched; every element would write to the same"):
+    with pytest.raises(
+        RuntimeError, match=r"it mutates 'x', which is not batched; every element would write to the same"
+    ):
         torch.vmap(lambda b: (add_(shared, b), b)[1])(y)
     assert shared.tolist() == [0, 0, 0]
 

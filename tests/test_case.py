@@ -176,7 +176,10 @@ def raises(t):
     [
         (nothing, "its cases yield nothing"),
         (raises, r"its cases raised ValueError: boom \(line \d+: raise ValueError\(\"boom\"\)\)"),
-        (lambda t: [(t(3), t(3), 1.0, 2)], r"case 1 does not fit, too many .*got \(float32\[3\], float32\[3\], 1.0, 2\)"),
+        (
+            lambda t: [(t(3), t(3), 1.0, 2)],
+            r"case 1 does not fit, too many .*got \(float32\[3\], float32\[3\], 1.0, 2\)",
+        ),
         (lambda t: [t(3)], "case 1 does not fit, missing a required argument: 'w'"),
         (lambda t: [case("a", t(3), t(3), epss=1)], "case 'a' names 'epss', which is no argument; did you mean 'eps'"),
         (lambda t: [case("a", t(3), t(3), benhc=True)], "did you mean 'bench'"),

@@ -72,7 +72,9 @@ def test_every_caller_follows_a_swap(scale):
     for added in (2e-6, 1e-6):  # another body behind the same launcher
         wb.cpp(scale, SCALE.replace("x[i] * k", f"x[i] * k + {added}"))
         assert [f().tolist() == pytest.approx([added] * 2, rel=0.2) for f in callers] == [True] * len(callers)
-    another = SCALE.replace("//! n = x.numel()", "//! n = x.numel()\n//! spare = empty(n)").replace("x[i] * k", "x[i] * k + 3e-6")
+    another = SCALE.replace("//! n = x.numel()", "//! n = x.numel()\n//! spare = empty(n)").replace(
+        "x[i] * k", "x[i] * k + 3e-6"
+    )
     wb.cpp(scale, another)  # another launcher
     assert [f().tolist() == pytest.approx([3e-6] * 2, rel=0.2) for f in callers] == [True] * len(callers)
     scale.restore(0)
@@ -80,7 +82,9 @@ def test_every_caller_follows_a_swap(scale):
 
 
 def test_numbers_and_tuned_values_are_data(scale):
-    text = SCALE.replace("//! n =", "//! tune EXTRA = 0, 1\n//! n =").replace("T(x[i] * k)", "T(x[i] * k) + EXTRA * T(1e-30)")
+    text = SCALE.replace("//! n =", "//! tune EXTRA = 0, 1\n//! n =").replace(
+        "T(x[i] * k)", "T(x[i] * k) + EXTRA * T(1e-30)"
+    )
     wb.cpp(scale, text)
     path = scale.runs().kernel.launcher_build.path
     assert scale(torch.zeros(1)).item() == 0.0
@@ -135,7 +139,9 @@ def test_a_kernel_that_differs_is_refused_and_can_be_called(scale, lines):
         wb.cpp(scale, SCALE.replace("x[i] * k", "x[i] * k + 1"))
     error = raised.value
     assert error.kind == "mismatch" and error.case == "4x8" and error.report.outcomes[0].mismatch.count == 32
-    assert "v2 of scale is not installed: it differs on 4x8 float32: " in str(error) and "32 of 32 elements" in str(error)
+    assert "v2 of scale is not installed: it differs on 4x8 float32: " in str(error) and "32 of 32 elements" in str(
+        error
+    )
     assert "\nscale forward still runs v1. Try it anyway: " in str(error) and "--force" in str(error)
     assert torch.equal(scale(X, 3.0), X * 3)
     assert close(scale.versions[2](X, 3.0), X * 3 + 1) and torch.equal(scale.versions[1](X, 3.0), X * 3)
@@ -161,7 +167,9 @@ def test_cases_choose_what_is_tried(scale):
     assert [o.case for o in scale.runs().trial.outcomes] == ["4x8"]
     with pytest.raises(wb.TrialError, match="on odd"):
         wb.cpp(scale, wrong_on_odd, cases="4x8, odd")
-    with pytest.raises(wb.SchemaError, match="scale has no case 'even'; its cases are 4x8, odd\nscale forward still runs v2"):
+    with pytest.raises(
+        wb.SchemaError, match="scale has no case 'even'; its cases are 4x8, odd\nscale forward still runs v2"
+    ):
         wb.cpp(scale, wrong_on_odd, cases=["even"])
 
 
@@ -249,7 +257,10 @@ def test_a_first_call_that_cannot_be_tried_leaves_the_kernel_waiting(monkeypatch
 
 def test_the_first_call_is_a_trial():
     live.gone("live::born")
-    born = wb.cpp("live::born", SCALE.replace("scale", "born").replace("i < n; ++i) out[i] =", "i <= n; ++i) out[i] = i == n ? T(7) :"))
+    born = wb.cpp(
+        "live::born",
+        SCALE.replace("scale", "born").replace("i < n; ++i) out[i] =", "i <= n; ++i) out[i] = i == n ? T(7) :"),
+    )
     with pytest.raises(wb.TrialError, match="was tried at its first call and goes out of bounds"):
         born(X, 3.0)
     with pytest.raises(wb.SchemaError, match="no reference and no kernel"):
@@ -292,7 +303,10 @@ def test_an_op_that_is_called_like_a_keyword_of_cpp(namespace):
     double = wb.op(f"{namespace}::double")(_twice)
     double.cases(lambda t: [t(4, 5)])
     text = SCALE.replace("double k, ", "").replace("x[i] * k", "x[i] * 2")
-    with pytest.raises(wb.SchemaError, match=r"line 5: double is a keyword of C\+\+: call the function double_; the cell defines double"):
+    with pytest.raises(
+        wb.SchemaError,
+        match=r"line 5: double is a keyword of C\+\+: call the function double_; the cell defines double",
+    ):
         wb.cpp(double, text.replace("scale", "double"))
     wb.cpp(double, text.replace("scale", "double_"))
     assert double.runs().number == 1 and torch.equal(double(X), X * 2)
@@ -342,7 +356,10 @@ def test_a_backward_without_saved_tensors(scale):
 
 def test_a_backward_with_saved_tensors_needs_the_forward(norm):
     x, w = torch.randn(5, 16), torch.randn(16)
-    with pytest.raises(wb.SchemaError, match="norm.backward takes rstd, which the forward saves.*norm backward still runs the reference"):
+    with pytest.raises(
+        wb.SchemaError,
+        match="norm.backward takes rstd, which the forward saves.*norm backward still runs the reference",
+    ):
         try:
             wb.cpp("norm.backward", NORM_BACKWARD)
         except wb.SchemaError as error:
@@ -353,7 +370,9 @@ def test_a_backward_with_saved_tensors_needs_the_forward(norm):
     compiled = torch.compile(lambda x, w: norm(x, w), fullgraph=True, backend="aot_eager")
     for call in (norm, compiled, torch.ops.live.norm):
         assert all(close(g, e) for g, e in zip(gradients(call, x, w), wanted, strict=True))
-    wb.cpp("norm", NORM.replace("// Sequential sums", "// Again"))  # the forward again: backward stays, and was tried on it
+    wb.cpp(
+        "norm", NORM.replace("// Sequential sums", "// Again")
+    )  # the forward again: backward stays, and was tried on it
     assert norm.runs("backward").number == 2 and norm.runs("forward").number == 3
     assert all(close(g, e) for g, e in zip(gradients(norm, x, w), wanted, strict=True))
     with pytest.raises(wb.TrialError, match="differs"):  # right outputs, wrong saved tensors
@@ -417,7 +436,9 @@ def test_the_ops_own_cell_again_keeps_kernels_that_agree_and_names_those_that_do
     def again(x: Tensor, k: float = 2.0) -> Tensor:
         return k * x
 
-    assert again is scale and set(scale.slots) == {("forward", "cpu"), ("backward", "cpu")} and not capsys.readouterr().out
+    assert (
+        again is scale and set(scale.slots) == {("forward", "cpu"), ("backward", "cpu")} and not capsys.readouterr().out
+    )
 
     @wb.op("live::scale")
     def scale(x: Tensor, k: float = 2.0) -> Tensor:
@@ -428,7 +449,9 @@ def test_the_ops_own_cell_again_keeps_kernels_that_agree_and_names_those_that_do
     assert "scale: v1 (forward cpu) was taken out: it differs on 4x8 float32" in told
     assert "scale: v2 (backward cpu) was taken out: it differs on 4x8 float32" in told
     assert torch.equal(again(X, 3.0), X * 4) and close(gradients(lambda x: again(x, 3.0), X)[0], 32 * X)
-    with pytest.raises(wb.SchemaError, match="v1 of scale is not installed: it differs"):  # it may not come back by another door
+    with pytest.raises(
+        wb.SchemaError, match="v1 of scale is not installed: it differs"
+    ):  # it may not come back by another door
         again.restore(1)
     assert torch.equal(again(X, 3.0), X * 4)
 
@@ -440,7 +463,11 @@ def test_another_schema_starts_afresh(scale, capsys):
     def again(x: Tensor, k: float = 2.0, shift: float = 0.0) -> Tensor:
         return x * k + shift
 
-    assert again is scale and not scale.slots and "v1 (forward cpu) was taken out: the schema changed" in capsys.readouterr().out
+    assert (
+        again is scale
+        and not scale.slots
+        and "v1 (forward cpu) was taken out: the schema changed" in capsys.readouterr().out
+    )
     assert torch.equal(scale(X, 3.0, 1.0), X * 3 + 1)
     with pytest.raises(wb.SchemaError, match="another schema"):
         scale.restore(1)
@@ -553,7 +580,9 @@ def test_a_backward_is_tried_with_each_incoming_gradient_undefined(namespace):
 def test_an_op_born_of_a_cell_follows_its_signature(namespace):
     loop = "{ for (int64_t i = 0; i < n; ++i) out[i] = K * x[i]; }"
     head = "//! n = x.numel()\n//! out = empty_like(x)\n"
-    op = wb.cpp(f"{namespace}::grow", head + "void grow(const float* x, float* out, int64_t n) " + loop.replace("K", "2"))
+    op = wb.cpp(
+        f"{namespace}::grow", head + "void grow(const float* x, float* out, int64_t n) " + loop.replace("K", "2")
+    )
     x = torch.randn(5, 3)
     assert op(x).equal(2 * x)
     broken = head + "void grow(const float* x, float* out, int64_t n, double k) " + loop.replace("K", "kk")

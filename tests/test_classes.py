@@ -119,7 +119,9 @@ def test_a_cell_gives_the_class_and_the_op(op, lines):
     assert torch.equal(op(X, state), X) and torch.equal(torch.ops.counting.counted(X, state), X)
     assert state.calls() == 4 and state.__obj_flatten__() == (("step", 2), ("calls", 4))
     assert state._type().qualified_name() == "__torch__.torch.classes.counting.Counter"
-    assert lines[-1].installed and str(op.schema).endswith("(Tensor x, __torch__.torch.classes.counting.Counter state) -> Tensor")
+    assert lines[-1].installed and str(op.schema).endswith(
+        "(Tensor x, __torch__.torch.classes.counting.Counter state) -> Tensor"
+    )
 
 
 @pytest.mark.slow
@@ -133,7 +135,9 @@ def test_a_re_run_brings_the_new_class_and_keeps_the_old_objects(op, lines):
     assert lines[-1].notes[0] == (
         "objects of counting::Counter from before keep their code, and new ops refuse them; copy.deepcopy makes new ones of them"
     )
-    with pytest.raises(RuntimeError, match="Tried to convert an IValue of type __torch__.torch.classes.counting.Counter"):
+    with pytest.raises(
+        RuntimeError, match="Tried to convert an IValue of type __torch__.torch.classes.counting.Counter"
+    ):
         op(X, old)
     moved = copy.deepcopy(old)
     assert torch.equal(op(X, moved), X * 2) and moved.calls() == 6 and moved.count() == 12
@@ -152,7 +156,10 @@ def test_a_re_run_brings_the_new_class_and_keeps_the_old_objects(op, lines):
     [
         (text(by=5, fields="int64_t missing = nowhere;"), "nowhere"),
         (text(by=5, more='m.def("counted(Tensor x) -> Tensor");'), "counted"),
-        (text(by=5, flattens=FLATTENS + '.def("calls", [](const State& s) { return s->step; })'), "already defined|calls"),
+        (
+            text(by=5, flattens=FLATTENS + '.def("calls", [](const State& s) { return s->step; })'),
+            "already defined|calls",
+        ),
     ],
     ids=["compiler", "op twice", "method twice"],
 )
@@ -187,10 +194,16 @@ def test_its_cases_are_tried_in_the_worker_on_a_copy_of_the_object(lines):
     check = counted.check()
     assert check.ok, str(check)
     assert {r.check: r.status for r in check.rows}["fake"] == "pass"
-    crashing = text("tried").replace("state->calls += state->step;", "*reinterpret_cast<volatile int*>(state->step) = 1;")
+    crashing = text("tried").replace(
+        "state->calls += state->step;", "*reinterpret_cast<volatile int*>(state->step) = 1;"
+    )
     with pytest.raises(wb.TrialError, match="SIGSEGV"):
         wb.cpp(None, crashing)
-    other = text("tried").replace("std::make_tuple(s->step, s->calls)", "s->step").replace("std::tuple<int64_t, int64_t> kept", "int64_t kept")
+    other = (
+        text("tried")
+        .replace("std::make_tuple(s->step, s->calls)", "s->step")
+        .replace("std::tuple<int64_t, int64_t> kept", "int64_t kept")
+    )
     other = other.replace("std::get<0>(kept)", "kept").replace("s->calls = std::get<1>(kept);", "")
     wb.cpp(None, other)  # the case's object was pickled by the former class
     assert any(n.startswith("not tried: the class under trial does not read state") for n in lines[-1].notes)
@@ -217,7 +230,9 @@ def test_an_object_that_cannot_be_pickled_is_not_tried(lines):
     ) in lines[-1].notes
     assert "objects of unpickled::Counter from before keep their code, and new ops refuse them" in lines[-1].notes
     assert str(counted.versions[-1]).endswith("not tried")
-    with pytest.raises(TypeError, match="an object of unpickled::Counter cannot be sent to the worker: its class has no def_pickle"):
+    with pytest.raises(
+        TypeError, match="an object of unpickled::Counter cannot be sent to the worker: its class has no def_pickle"
+    ):
         counted.versions[1](X, torch.classes.unpickled.Counter(1))
 
 
@@ -266,7 +281,10 @@ def test_a_class_that_does_not_flatten_is_refused_with_its_cure(lines):
             return torch.ops.unflat.counted(x, self.state)
 
     assert torch.equal(Held()(X), X)
-    for trace in (lambda: torch.export.export(Held(), (X,), strict=False), lambda: torch.compile(Held(), fullgraph=True)(X)):
+    for trace in (
+        lambda: torch.export.export(Held(), (X,), strict=False),
+        lambda: torch.compile(Held(), fullgraph=True)(X),
+    ):
         with pytest.raises(Exception, match=said):
             trace()
     with pytest.raises(wb.SchemaError, match=said):
@@ -307,7 +325,10 @@ def test_a_fake_class_is_checked_and_survives_a_re_run(op, lines):
     wb.cpp(None, SECOND.replace("step}, {", "step + 1}, {"))
     assert not [n for n in lines[-1].notes if "flattens otherwise" in n]
     wb.cpp(None, SECOND.replace('{{"step"', '{{"pace"'))
-    assert any("the fake class of counting::Counter flattens otherwise than the class: 'pace' is missing" in n for n in lines[-1].notes)
+    assert any(
+        "the fake class of counting::Counter flattens otherwise than the class: 'pace' is missing" in n
+        for n in lines[-1].notes
+    )
 
 
 def typed(fake: type):
@@ -322,7 +343,10 @@ def typed(fake: type):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"leave_out": "step"}, "the fake class of counting::Counter flattens otherwise than the class: 'step' is missing"),
+        (
+            {"leave_out": "step"},
+            "the fake class of counting::Counter flattens otherwise than the class: 'step' is missing",
+        ),
         ({"change": 7}, "'step' is int 7, not int 3; 'calls' is int 7, not int 0"),
         ({"change": 3.0}, "'step' is float 3.0, not int 3"),
     ],
@@ -346,7 +370,9 @@ def test_pickling_must_keep_what_it_flattens_to(op):
         made.add(5)
         return made
 
-    with pytest.raises(wb.SchemaError, match="pickling an object of lossy::Counter changes it: 'calls' is int 0, not int 5"):
+    with pytest.raises(
+        wb.SchemaError, match="pickling an object of lossy::Counter changes it: 'calls' is int 0, not int 5"
+    ):
         declare("lossy::Counter", example=example)
 
 
@@ -355,16 +381,23 @@ def test_what_is_no_fake_class():
         wb.fake_class("Counter")
     with pytest.raises(wb.SchemaError, match="a class with a class method: @classmethod def __obj_unflatten__"):
         wb.fake_class("nowhere::Counter")(type("Counter", (), {}))
-    with pytest.raises(wb.SchemaError, match="torch has no class nowhere::Counter here: run the cell that defines it first"):
+    with pytest.raises(
+        wb.SchemaError, match="torch has no class nowhere::Counter here: run the cell that defines it first"
+    ):
         declare("nowhere::Counter")
 
 
 def test_a_derived_fake_reads_fields_and_says_what_it_cannot():
-    fake = classes.derived(Class("lab::Counter", {"calls": 0, "get_step": 0, "count": 0, "add": 1, "__obj_flatten__": 0}))
+    fake = classes.derived(
+        Class("lab::Counter", {"calls": 0, "get_step": 0, "count": 0, "add": 1, "__obj_flatten__": 0})
+    )
     made = fake.__obj_unflatten__((("step", 3), ("calls", 1)))
     assert made.calls() == 1 and made.get_step() == 3 and made.__obj_flatten__() == (("step", 3), ("calls", 1))
     for call in (made.count, lambda: made.add(1)):
-        with pytest.raises(wb.SchemaError, match=r"cannot be derived from __obj_flatten__: write the fake class, @wb.fake_class\('lab::Counter'\)"):
+        with pytest.raises(
+            wb.SchemaError,
+            match=r"cannot be derived from __obj_flatten__: write the fake class, @wb.fake_class\('lab::Counter'\)",
+        ):
             call()
 
 
@@ -374,8 +407,12 @@ def test_a_derived_fake_reads_fields_and_says_what_it_cannot():
 @pytest.mark.slow
 def test_two_cells_with_one_class_name(op):
     other = text(more="").replace('"counted(', '"again(').replace('"counted"', '"again"')
-    fragment = other.replace("TORCH_LIBRARY(counting", "TORCH_LIBRARY_FRAGMENT(counting").replace("mul(x, 1)", "mul(x, 9)")
-    with pytest.raises(wb.SchemaError, match="the class counting::Counter is defined by cell already: choose another name") as caught:
+    fragment = other.replace("TORCH_LIBRARY(counting", "TORCH_LIBRARY_FRAGMENT(counting").replace(
+        "mul(x, 1)", "mul(x, 9)"
+    )
+    with pytest.raises(
+        wb.SchemaError, match="the class counting::Counter is defined by cell already: choose another name"
+    ) as caught:
         wb.cpp(None, fragment)
     assert caught.value.line == 1 + fragment.splitlines().index('  m.class_<Counter>("Counter")')
     assert torch.equal(op(X, counter()), X)
@@ -383,8 +420,15 @@ def test_two_cells_with_one_class_name(op):
 
 @pytest.mark.slow
 def test_a_class_of_another_library():
-    taken = text("rnn").replace('"Counter"', '"CellParamsBase"').replace("classes.rnn.Counter", "classes.rnn.CellParamsBase")
-    with pytest.raises(wb.BuildError, match="the class rnn::CellParamsBase is registered by another library in this process: choose another"):
+    taken = (
+        text("rnn")
+        .replace('"Counter"', '"CellParamsBase"')
+        .replace("classes.rnn.Counter", "classes.rnn.CellParamsBase")
+    )
+    with pytest.raises(
+        wb.BuildError,
+        match="the class rnn::CellParamsBase is registered by another library in this process: choose another",
+    ):
         wb.cpp(None, taken)
 
 
@@ -396,7 +440,9 @@ def test_a_class_registered_outside_a_block():
 
 
 def test_classes_in_schemas():
-    spelled = "lab::f(Tensor x, __torch__.torch.classes.nowhere.A a, __torch__.torch.classes.nowhere.B? b=None) -> Tensor"
+    spelled = (
+        "lab::f(Tensor x, __torch__.torch.classes.nowhere.A a, __torch__.torch.classes.nowhere.B? b=None) -> Tensor"
+    )
     assert str(schema.parse(spelled)) == spelled
     assert class_name("__torch__.torch.classes.nowhere.B?") == "nowhere::B" and class_name("Tensor") == ""
     assert without_classes(spelled)[0] == "lab::f(Tensor x, Any a, Any? b=None) -> Tensor"
@@ -405,7 +451,9 @@ def test_classes_in_schemas():
 
     def bare(x: Tensor, state: torch.ScriptObject) -> Tensor: ...
 
-    with pytest.raises(wb.SchemaError, match=r'write Annotated\[torch.ScriptObject, "ns::Class"\], or the class under @wb.fake_class'):
+    with pytest.raises(
+        wb.SchemaError, match=r'write Annotated\[torch.ScriptObject, "ns::Class"\], or the class under @wb.fake_class'
+    ):
         schema.from_function(bare, "lab::f")
 
 
@@ -430,7 +478,9 @@ def test_identity_conv_in_a_process_of_its_own():
 def test_fake_classes_as_a_package_has_them():
     fake = classes.derived(Class("lab::Counter", {"calls": 0, "add": 1, "__obj_flatten__": 0}))
     made = saved_classes.render(["lab::Counter", "lab::Counter"], lambda name: fake)
-    assert made.count("@register_fake_class") == 1 and '        return _field(self.flat, "lab::Counter", "calls")' in made
+    assert (
+        made.count("@register_fake_class") == 1 and '        return _field(self.flat, "lab::Counter", "calls")' in made
+    )
     assert "def add" not in made and saved_classes.render([]) == ""
     with pytest.raises(wb.SaveError, match="two classes are called Counter"):
         saved_classes.render(["lab::Counter", "other::Counter"], lambda name: fake)

@@ -49,7 +49,9 @@ def test_ops_and_their_slots(say):
     wb.cpp(scale, live.SCALE)
     wb.cpp(scale.qualname + ".backward", live.SCALE_BACKWARD)
     said = say("ops").splitlines()
-    assert "live::scale  forward cpu v1, backward cpu v2" in [" ".join(row.split(None, 1)[:1]) + "  " + row.split(None, 1)[1] for row in said]
+    assert "live::scale  forward cpu v1, backward cpu v2" in [
+        " ".join(row.split(None, 1)[:1]) + "  " + row.split(None, 1)[1] for row in said
+    ]
     assert commands.slots(norm) == ["reference"]
     assert commands.ops_table({}) == 'no ops yet: put @wb.op("lab::name") over a function'
 

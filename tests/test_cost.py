@@ -51,7 +51,9 @@ TORCH_LIBRARY(lab, m) { m.def("f", &f); }
     assert tiers.full_only(Source(text, "cpp")) == (
         "<torch/extension.h>", "<ATen/Parallel.h>", "torch::Tensor", "at::relu", "TORCH_LIBRARY",
     )  # fmt: skip
-    assert tiers.full_only(Source("#include <torch/csrc/stable/tensor.h>\nTensor f(Tensor x) { return x; }", "cpp")) == ()
+    assert (
+        tiers.full_only(Source("#include <torch/csrc/stable/tensor.h>\nTensor f(Tensor x) { return x; }", "cpp")) == ()
+    )
 
 
 def test_seconds_are_the_median_of_the_last_nine(fresh_cache):
@@ -110,6 +112,8 @@ def test_the_line_says_it_when_the_tier_is_new_and_the_card_always(fresh_cache):
     assert [line.cost for line in told] == ["", said, ""] and f"\n  note: {said}" in str(told[1])
     measured = edit_times.typical()["host"]
     assert measured > 0.06
-    said = f"`Tensor` in the signature: {words.duration(measured)} an edit; pointers with directives would be about 60 ms"
+    said = (
+        f"`Tensor` in the signature: {words.duration(measured)} an edit; pointers with directives would be about 60 ms"
+    )
     [row] = [r for r in describe.card(op).slots if r.slot == "forward cpu"]
     assert row.cost == said and f" forward cpu: {said} version " in " ".join(str(describe.card(op)).split())

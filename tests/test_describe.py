@@ -62,15 +62,27 @@ def test_a_cell_has_a_row_a_time_a_place_in_history_and_its_code():
     card = describe.card(scale)
     assert rows(scale)["forward cpu"] == ("v1", "raw C++", "2 of 2", True) and card.slots[0].time_us > 0
     [history] = card.history
-    assert (history.version, history.slot, history.status, history.agrees, history.title) == (1, "forward cpu", "installed", "2 of 2", "Times k")
+    assert (history.version, history.slot, history.status, history.agrees, history.title) == (
+        1,
+        "forward cpu",
+        "installed",
+        "2 of 2",
+        "Times k",
+    )
     assert card.code[0] == ("forward cpu v1", "cpp", SCALE) and card.opened == "Code"
-
 
 
 def test_cases_that_the_kernel_has_no_form_for_are_counted(namespace):
     op = wb.op(f"{namespace}::twice")(_times)
     op.cases(dtypes=(torch.float32, torch.bfloat16))(lambda t: [t(4, 8), t(5, 3)])
-    wb.cpp(op, SCALE.replace("void scale", "void twice").replace("template <typename T>\n", "").replace("double k, ", "").replace("T*", "float*").replace("T(x[i] * k)", "x[i] * 2"))
+    wb.cpp(
+        op,
+        SCALE.replace("void scale", "void twice")
+        .replace("template <typename T>\n", "")
+        .replace("double k, ", "")
+        .replace("T*", "float*")
+        .replace("T(x[i] * k)", "x[i] * 2"),
+    )
     card = describe.card(op)
     assert card.slots[0].agrees == card.history[0].agrees == "2 of 2, 2 skipped" and card.slots[0].ok
     assert '2 of 2, <span class="warn">2 skipped</span>' in html.of(card)
@@ -84,10 +96,18 @@ def _times(x: Tensor) -> Tensor:
 def test_what_prints_is_not_timed(namespace, capfd):
     op = wb.op(f"{namespace}::twice")(_times)
     op.cases(lambda t: [t(3)])
-    text = SCALE.replace("void scale", "void twice").replace("template <typename T>\n", "").replace("double k, ", "").replace("T*", "float*")
-    wb.cpp(op, "#include <cstdio>\n" + text.replace("out[i] = T(x[i] * k)", 'printf("i=%d\\n", (int)i), out[i] = x[i] * 2'))
+    text = (
+        SCALE.replace("void scale", "void twice")
+        .replace("template <typename T>\n", "")
+        .replace("double k, ", "")
+        .replace("T*", "float*")
+    )
+    wb.cpp(
+        op, "#include <cstdio>\n" + text.replace("out[i] = T(x[i] * k)", 'printf("i=%d\\n", (int)i), out[i] = x[i] * 2')
+    )
     assert op.last_line.rough_us == 0 and "not timed: it prints" in op.last_line.notes
     assert "".join(capfd.readouterr()).count("i=1") <= 1  # the trial's own
+
 
 def test_history_tells_what_was_refused_and_what_was_before():
     scale = live.scale()
@@ -96,7 +116,11 @@ def test_history_tells_what_was_refused_and_what_was_before():
     with pytest.raises(wb.TrialError):
         wb.cpp(scale, SCALE.replace("x[i] * k", "x[i]"))
     card = describe.card(scale)
-    assert [(h.version, h.status, h.agrees) for h in card.history] == [(1, "former", "2 of 2"), (2, "installed", "2 of 2"), (3, "refused", "0 of 2")]
+    assert [(h.version, h.status, h.agrees) for h in card.history] == [
+        (1, "former", "2 of 2"),
+        (2, "installed", "2 of 2"),
+        (3, "refused", "0 of 2"),
+    ]
     assert card.history[2].detail.startswith("differs on 4x8 float32") and card.opened == "History"
 
 
@@ -138,7 +162,10 @@ def test_the_card_is_text_html_and_json():
     scale = live.scale()
     wb.cpp(scale, SCALE)
     bundle = scale._repr_mimebundle_()
-    assert bundle["text/plain"].startswith("live::scale(Tensor x, float k=2.0) -> Tensor") and "v1 raw C++" in bundle["text/plain"]
+    assert (
+        bundle["text/plain"].startswith("live::scale(Tensor x, float k=2.0) -> Tensor")
+        and "v1 raw C++" in bundle["text/plain"]
+    )
     assert "Times k" in bundle["text/html"]
     data = json.loads(json.dumps(describe.card(scale).to_dict()))
     assert data["ok"] and data["slots"][0]["runs"] == "v1" and data["history"][0]["version"] == 1
@@ -165,10 +192,23 @@ def test_a_bench_is_in_the_head_and_in_the_ledger():
     )  # fmt: skip
     card = describe.card(scale)
     head = card.slots[0]
-    assert (head.time_us, head.case, head.share, head.ceiling, head.rough) == (41.2, "llama bf16", 0.87, "copy bandwidth", False)
+    assert (head.time_us, head.case, head.share, head.ceiling, head.rough) == (
+        41.2,
+        "llama bf16",
+        0.87,
+        "copy bandwidth",
+        False,
+    )
     assert card.opened == "Bench" and card.bench is scale.last_bench
     one, two = card.history
-    assert (two.time_us, two.case, two.rough, two.verdict, two.ratio, two.against) == (41.2, "llama bf16", False, "FASTER", 1.14, 1)
+    assert (two.time_us, two.case, two.rough, two.verdict, two.ratio, two.against) == (
+        41.2,
+        "llama bf16",
+        False,
+        "FASTER",
+        1.14,
+        1,
+    )
     assert (one.time_us, one.rough, one.verdict) == (46.9, False, "")
     benched(scale, "v2", row("v2", 40.0, own=True), row("reference", 204.0, ratio=5.1, verdict="FASTER"))
     card = describe.card(scale)
@@ -230,12 +270,20 @@ def test_a_kernel_that_was_not_run_and_a_cell_in_several_slots(namespace):
 
     wb.cuda(scale, CUDA)
     [row, _] = describe.card(scale).slots
-    assert (row.slot, row.agrees, row.unrun, row.ok) == ("forward cuda", "compiled for sm_90, not run: no GPU here", True, True)
+    assert (row.slot, row.agrees, row.unrun, row.ok) == (
+        "forward cuda",
+        "compiled for sm_90, not run: no GPU here",
+        True,
+        True,
+    )
     assert [(h.status, h.agrees) for h in describe.card(scale).history] == [("installed", "not run")]
     assert str(scale.versions[1]) == "v1 forward cuda raw CUDA compiled, not run"
     wb.triton(scale, TRITON)
     card = describe.card(scale)
-    assert [(s.slot, s.agrees, s.unrun) for s in card.slots[:2]] == [("forward cpu", "1 of 1", False), ("forward cuda", "1 of 1", False)]
+    assert [(s.slot, s.agrees, s.unrun) for s in card.slots[:2]] == [
+        ("forward cpu", "1 of 1", False),
+        ("forward cuda", "1 of 1", False),
+    ]
     assert card.code[0][:2] == ("forward cpu v2, forward cuda v2, backward cpu v3, backward cuda v3", "triton")
     assert [language for _, language, _ in card.code] == ["triton", "python"]
 

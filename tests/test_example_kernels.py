@@ -110,7 +110,10 @@ def test_the_check_says_that_it_was_not_run(ops):
     report = ops[0]["rmsnorm"].check()
     assert report.ok, str(report)
     said = [(r.case, r.detail) for r in report.rows if r.status == "skip" and "not run: no GPU" in r.detail]
-    assert said == [(f"{slot} cuda v{n}", "compiled for sm_90, not run: no GPU here") for n, slot in ((1, "forward"), (2, "backward"))]
+    assert said == [
+        (f"{slot} cuda v{n}", "compiled for sm_90, not run: no GPU here")
+        for n, slot in ((1, "forward"), (2, "backward"))
+    ]
 
 
 @without_gpu
@@ -145,7 +148,9 @@ def test_the_folder_of_flash_loads():
     [op] = wb.load(Path(__file__).parents[1] / "kernels" / "flash")
     assert {o.case for o in op.slots["backward", "cpu"].trial.outcomes} == {"1x2x100x32", "causal", "more keys"}
     assert all({o.status for o in v.trial.outcomes} == {"agree"} for v in op.slots.values())
-    with pytest.raises(RuntimeError, match=r"flash_triton.py, line \d+: ValueError: q, k, v are \(\.\.\., length, size\)"):
+    with pytest.raises(
+        RuntimeError, match=r"flash_triton.py, line \d+: ValueError: q, k, v are \(\.\.\., length, size\)"
+    ):
         op.versions[1](torch.ones(1, 4, 16), torch.ones(1, 4, 16), torch.ones(1, 5, 16))
     live.gone("lab::flash")
 
@@ -162,7 +167,9 @@ def on_gpu(*shape, dtype=torch.float32):
 
 def near(got, wanted, dtype):
     scale = wanted.abs().max().clamp(min=1)
-    torch.testing.assert_close(got.double() / scale, wanted.double() / scale, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    torch.testing.assert_close(
+        got.double() / scale, wanted.double() / scale, rtol=ROUNDING[dtype], atol=ROUNDING[dtype]
+    )
     assert got.dtype is dtype
     assert got.device.type == "cuda"
 
@@ -281,7 +288,10 @@ def test_flash_agrees_and_checks_on_a_gpu(flash):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("causal", "length", "keys", "width"), [(False, 100, 100, 32), (True, 100, 100, 32), (False, 37, 50, 20), (True, 1030, 1030, 64)])
+@pytest.mark.parametrize(
+    ("causal", "length", "keys", "width"),
+    [(False, 100, 100, 32), (True, 100, 100, 32), (False, 37, 50, 20), (True, 1030, 1030, 64)],
+)
 def test_flash_on_a_gpu(flash, causal, length, keys, width, dtype):
     q, k, v = (on_gpu(2, 2, n, width, dtype=dtype) for n in (length, keys, keys))
     exact = lambda *a: flash.reference(*a, causal, None)[0]

@@ -166,7 +166,7 @@ def test_dropout_is_its_seeds():
 
 
 def test_what_is_compared():
-    x, = ARGUMENTS["quantise"]()
+    (x,) = ARGUMENTS["quantise"]()
     q, scale = op("quantise")(x)
     error, same = op("quantise").compare_function(x, q, scale)
     assert same is scale

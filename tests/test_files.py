@@ -41,7 +41,10 @@ def test_it_loads_and_opens_as_the_cell(scale, tmp_path):
 
 def test_lines_of_the_file_are_those_below_the_magic(scale, tmp_path):
     text = SCALE.replace("x[i] * k", "x[i] * kk")
-    for run in (lambda: cells.run("scale", cell(text, tmp_path), file="scale.cpp"), lambda: wb.load(tmp_path / "scale.cpp")):
+    for run in (
+        lambda: cells.run("scale", cell(text, tmp_path), file="scale.cpp"),
+        lambda: wb.load(tmp_path / "scale.cpp"),
+    ):
         with pytest.raises(wb.BuildError) as raised:
             run()
         first = raised.value.diagnostics[0]
@@ -59,11 +62,16 @@ def test_any_name_will_do(scale, tmp_path, name):
     assert os.listdir(tmp_path) == [name]
     from workbench.magic import parse
 
-    assert parse(files.as_cell(tmp_path / name, name).partition("\n")[0].removeprefix("%%cpp ")) == ("scale", {"file": name})
+    assert parse(files.as_cell(tmp_path / name, name).partition("\n")[0].removeprefix("%%cpp ")) == (
+        "scale",
+        {"file": name},
+    )
 
 
 def test_no_folder_is_made(scale, tmp_path):
-    with pytest.raises(wb.SchemaError, match=r"cannot be written: there is no folder .*absent; make it first\. The cell was not built"):
+    with pytest.raises(
+        wb.SchemaError, match=r"cannot be written: there is no folder .*absent; make it first\. The cell was not built"
+    ):
         cells.run("scale", cell(SCALE, tmp_path), file="absent/scale.cpp")
     with pytest.raises(wb.SchemaError, match="it is a folder"):
         cells.run("scale", cell(SCALE, tmp_path), file=".")

@@ -102,5 +102,7 @@ def test_calls_on_nothing_and_names_that_only_a_call_tells_are_passed_over():
     declaration = directives.parse(source, schema, functions=functions(cell, "cuda"))
     assert launchable.refused(declaration, {"x": torch.empty(0)}, "sm_90") == ""
     assert launchable.refused(declaration, {}, "sm_90") == ""
-    assert launchable.refused(declaration, {"x": torch.empty(5)}, "sm_90").startswith("grid = min(n, sm_count) // 1000: the grid is 0")
+    assert launchable.refused(declaration, {"x": torch.empty(5)}, "sm_90").startswith(
+        "grid = min(n, sm_count) // 1000: the grid is 0"
+    )
     assert launchable.refused(declaration, {"x": torch.empty(5000)}, "sm_90").startswith("grid")

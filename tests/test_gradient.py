@@ -471,9 +471,7 @@ def test_mutation_of_a_list_with_gradients(namespace):
     before = [t.clone() for t in p]
     step_(p, g, 0.5)
     torch.testing.assert_close([t.detach() for t in p], [b - 0.5 * t.detach() ** 2 for b, t in zip(before, g)])
-    torch.testing.assert_close(
-        torch.autograd.grad(sum(t.sum() for t in p), g), tuple(-t for t in g)
-    )
+    torch.testing.assert_close(torch.autograd.grad(sum(t.sum() for t in p), g), tuple(-t for t in g))
     step_([], [], 0.5)
 
 

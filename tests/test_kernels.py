@@ -44,7 +44,9 @@ def compiled_afresh():
 
 
 def near(got: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> bool:
-    return got.shape == wanted.shape and torch.allclose(got.double(), wanted.double(), rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    return got.shape == wanted.shape and torch.allclose(
+        got.double(), wanted.double(), rtol=ROUNDING[dtype], atol=ROUNDING[dtype]
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,7 +72,10 @@ def test_it_passes_its_check(kernels, name):
 def test_a_full_check_says_nothing_against_it(name):
     """In a process of its own: the ops of `kernels` have the same names, and a library's op stays for good."""
     ran = subprocess.run(
-        [sys.executable, "-m", "workbench", "check", "--level", "full", FOLDER / name], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "workbench", "check", "--level", "full", FOLDER / name],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"::{name} full check | " in ran.stdout
@@ -98,11 +103,18 @@ def test_rmsnorm_and_its_gradients(kernels, shape, dtype):
 @pytest.mark.parametrize("alpha", [0.1, -2.0, 0.0])
 def test_smooth_relu_and_its_gradients(kernels, dtype, alpha):
     op = kernels["smooth_relu"]
-    for x in (randn(5, 77, dtype=dtype), randn(12, 9, dtype=dtype).t(), randn(200, 300, dtype=dtype), torch.zeros(3, dtype=dtype)):
+    for x in (
+        randn(5, 77, dtype=dtype),
+        randn(12, 9, dtype=dtype).t(),
+        randn(200, 300, dtype=dtype),
+        torch.zeros(3, dtype=dtype),
+    ):
         wanted = torch.where(x > 0, x, alpha * x)
         assert torch.equal(op(x, alpha), wanted) and op(x, alpha).stride() == wanted.stride()
         moving, other = x.clone().requires_grad_(), x.clone().requires_grad_()
-        torch.compile(lambda x: op(x, alpha), fullgraph=True, backend="aot_eager", dynamic=False)(moving).sum().backward()
+        torch.compile(lambda x: op(x, alpha), fullgraph=True, backend="aot_eager", dynamic=False)(
+            moving
+        ).sum().backward()
         torch.where(other > 0, other, alpha * other).sum().backward()
         assert near(moving.grad, other.grad, dtype)
 
@@ -112,7 +124,9 @@ def test_smooth_relu_keeps_what_is_not_finite(kernels):
     assert got[0] == float("inf") and got[1] == float("-inf") and got[2].isnan()
 
 
-@pytest.mark.parametrize(("shape", "k"), [((1, 1), 1), ((9, 40), 40), ((3, 5, 17), 4), ((2, 30000), 50), ((0, 5), 2), ((4, 6), 0)])
+@pytest.mark.parametrize(
+    ("shape", "k"), [((1, 1), 1), ((9, 40), 40), ((3, 5, 17), 4), ((2, 30000), 50), ((0, 5), 2), ((4, 6), 0)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_topk_and_its_gradient(kernels, shape, k, dtype):
     op = kernels["topk_with_idx"]
@@ -135,7 +149,10 @@ def test_add_inplace(kernels, dtype):
     op = kernels["add_inplace_"]
     for shape in ((1,), (37,), (5, 123), (200, 300), (0, 4)):
         x, y = randn(*shape, dtype=dtype), randn(*shape, dtype=dtype) + 1
-        for call in (op, torch.compile(lambda a, b, c: op(a, b, c), fullgraph=True, backend="aot_eager", dynamic=False)):
+        for call in (
+            op,
+            torch.compile(lambda a, b, c: op(a, b, c), fullgraph=True, backend="aot_eager", dynamic=False),
+        ):
             mutated = x.clone()
             version = mutated._version
             assert call(mutated, y, -0.5) is None

@@ -58,7 +58,9 @@ def randn(*shape, dtype=torch.float32):
 
 def near(got, wanted, dtype):
     scale = wanted.abs().max().clamp(min=1) if wanted.numel() else 1
-    torch.testing.assert_close(got.double() / scale, wanted.double() / scale, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    torch.testing.assert_close(
+        got.double() / scale, wanted.double() / scale, rtol=ROUNDING[dtype], atol=ROUNDING[dtype]
+    )
     assert got.dtype is dtype
     assert got.device.type == "cuda"
 

@@ -57,7 +57,11 @@ def test_a_folder_is_an_op_with_its_slots(tmp_path, lines):
     assert op.qualname == "live::scale" and set(op.slots) == {("forward", "cpu"), ("backward", "cpu")}
     assert torch.equal(op(X, 3.0), X * 3)
     assert [(line.slot, line.installed) for line in lines] == [("forward", True), ("backward", True)]
-    assert sorted(p.name for p in where.iterdir()) == ["op.py", "scale.backward.cpp", "scale.cpp"]  # nothing beside them
+    assert sorted(p.name for p in where.iterdir()) == [
+        "op.py",
+        "scale.backward.cpp",
+        "scale.cpp",
+    ]  # nothing beside them
 
 
 def test_a_file_fills_the_slot_that_its_name_says(tmp_path):
@@ -91,7 +95,9 @@ def test_order_of_files(tmp_path):
     assert [f.name for f in files_of(where)] == ["op.py", "a.cpp", "b.cpp", "a.backward.cpp"]
 
 
-@pytest.mark.parametrize("name", ["with space", "it's", 'a "quote"', "$HOME and $x", "a:12:3", "größe λ", "back\\slash", "100%"])
+@pytest.mark.parametrize(
+    "name", ["with space", "it's", 'a "quote"', "$HOME and $x", "a:12:3", "größe λ", "back\\slash", "100%"]
+)
 def test_any_folder_name_will_do(tmp_path, name):
     where = tmp_path / name
     where.mkdir()
@@ -112,7 +118,9 @@ def test_any_folder_name_will_do(tmp_path, name):
 
 
 def test_errors_are_on_the_files_lines_and_what_was_loaded_stays(tmp_path):
-    where = folder(tmp_path, op__py=OP, scale__cpp=SCALE, scale__backward__cpp="\n//! grad_x = empty_like(y)\nvoid backward() {}\n")
+    where = folder(
+        tmp_path, op__py=OP, scale__cpp=SCALE, scale__backward__cpp="\n//! grad_x = empty_like(y)\nvoid backward() {}\n"
+    )
     with pytest.raises(wb.SchemaError) as raised:
         wb.load(where)
     assert (raised.value.file, raised.value.line) == (str(where / "scale.backward.cpp"), 2)
@@ -154,7 +162,10 @@ def test_newlines_and_marks_of_other_systems(tmp_path):
 
 
 def test_paths_that_hold_no_op(tmp_path):
-    for path, words in ((tmp_path / "absent", "there is no file or folder"), (tmp_path, "holds no op.py and no kernel")):
+    for path, words in (
+        (tmp_path / "absent", "there is no file or folder"),
+        (tmp_path, "holds no op.py and no kernel"),
+    ):
         with pytest.raises(wb.SchemaError, match=words):
             wb.load(path)
     inner = folder(tmp_path, op__py="import torch\n")
@@ -164,7 +175,10 @@ def test_paths_that_hold_no_op(tmp_path):
     with pytest.raises(wb.SchemaError, match=r"defines no op: put a reference under @wb.op"):
         wb.load(inner)
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(wb.SchemaError, match=r"a kernel file ends in \.cpp, \.cc, \.cxx, \.cu, _triton\.py, _triton\.backward\.py or \.py, got '\.txt'"):
+    with pytest.raises(
+        wb.SchemaError,
+        match=r"a kernel file ends in \.cpp, \.cc, \.cxx, \.cu, _triton\.py, _triton\.backward\.py or \.py, got '\.txt'",
+    ):
         wb.load(tmp_path / "notes.txt")
 
 

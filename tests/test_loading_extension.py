@@ -68,7 +68,9 @@ def test_two_sources_and_a_header(tmp_path, lines, monkeypatch):
     with pytest.raises(wb.BuildError) as raised:
         wb.load(folder, **options)
     first = raised.value.diagnostics[0]
-    assert (first.file, first.line) == ("my ext: $1/b.cpp", 3) and "'y' was not declared" in first.message.replace("‘", "'").replace("’", "'")
+    assert (first.file, first.line) == ("my ext: $1/b.cpp", 3) and "'y' was not declared" in first.message.replace(
+        "‘", "'"
+    ).replace("’", "'")
     assert thrice(ONE).item() == 4.0
 
 

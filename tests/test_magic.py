@@ -90,7 +90,9 @@ class Notebook:
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
-    client = NotebookClient(nbformat.v4.new_notebook(), kernel_name="python3", timeout=120, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        nbformat.v4.new_notebook(), kernel_name="python3", timeout=120, resources={"metadata": {"path": str(folder)}}
+    )
     root = os.path.dirname(os.path.dirname(os.path.abspath(wb.__file__)))
     with client.setup_kernel(env={**os.environ, "PYTHONPATH": root}):
         notebook = Notebook(client)
@@ -151,20 +153,28 @@ BROKEN = {
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_kernel_that_breaks(notebook, what):
     statement, words = BROKEN[what]
-    outputs = notebook.run("%%cpp scale\n#include <cstdlib>\n" + PLAIN.replace(") {\n", ") {\n  " + statement + "\n", 1))
+    outputs = notebook.run(
+        "%%cpp scale\n#include <cstdlib>\n" + PLAIN.replace(") {\n", ") {\n  " + statement + "\n", 1)
+    )
     [line] = lines(outputs)
     said = " ".join(line.data["text/plain"].split())
     assert re.search(words, said) and "not installed" in said and f"still v{notebook.version}" in said
     assert re.search(words.split(" on ")[0].replace("'", "."), line.data["text/html"])
     found = error(outputs)
-    assert found.ename == "TrialError" and re.search(words, found.evalue) and f"still runs v{notebook.version}" in found.evalue
+    assert (
+        found.ename == "TrialError"
+        and re.search(words, found.evalue)
+        and f"still runs v{notebook.version}" in found.evalue
+    )
     assert notebook.value("scale.runs().number") == str(notebook.version)
 
 
 def test_a_syntax_error_is_on_the_cells_line(notebook):
     outputs = notebook.run("%%cpp scale\n" + live.SCALE.replace(";\n}", "\n}"))
     found = error(outputs)
-    assert found.ename == "BuildError" and found.evalue.startswith(f"cell [{notebook.number}], line 7: expected ‘;’ before ‘}}’")
+    assert found.ename == "BuildError" and found.evalue.startswith(
+        f"cell [{notebook.number}], line 7: expected ‘;’ before ‘}}’"
+    )
     [line] = lines(outputs)
     assert "expected" in line.data["text/plain"] and "expected" in line.data["text/html"]
 
@@ -180,7 +190,9 @@ def test_a_cell_that_does_not_say_what_it_defines(notebook):
 
 
 def test_what_a_kernel_prints_shows_under_its_cell(notebook):
-    outputs = notebook.run("%%cpp scale\n#include <cstdio>\n" + PLAIN.replace(") {\n", ') {\n  printf("n is %d\\n", (int)n);\n', 1))
+    outputs = notebook.run(
+        "%%cpp scale\n#include <cstdio>\n" + PLAIN.replace(") {\n", ') {\n  printf("n is %d\\n", (int)n);\n', 1)
+    )
     printed = "".join(o.text for o in outputs if o.output_type == "stream")
     assert printed.splitlines() == ["n is 32", "n is 15"] and len(lines(outputs)) == 1
 
@@ -223,7 +235,9 @@ def test_an_interrupt_leaves_all_as_before(notebook, phase):
     mark = notebook.folder / f"{phase}-pid"
     if phase == "compile":
         script = notebook.folder / "slow-cxx"
-        script.write_text(f'#!/bin/sh\ncase " $* " in *" - "*) echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 600;; esac\nexec g++ "$@"\n')
+        script.write_text(
+            f'#!/bin/sh\ncase " $* " in *" - "*) echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 600;; esac\nexec g++ "$@"\n'
+        )
         script.chmod(0o755)
         notebook.run(f"os.environ['WORKBENCH_CXX'] = {str(script)!r}")
         text = live.SCALE.replace("x[i] * k", "k * x[i] * 1")
@@ -291,5 +305,7 @@ def test_triton_cells(notebook):
 
 def test_a_new_op_is_at_hand_under_its_name(notebook):
     [line] = lines(notebook.run("%%cpp thrice\n" + live.SCALE.replace("scale", "thrice")))
-    assert "new op lab::thrice: no reference, so it is compared with nothing; call it as thrice" in " ".join(line.data["text/plain"].split())
+    assert "new op lab::thrice: no reference, so it is compared with nothing; call it as thrice" in " ".join(
+        line.data["text/plain"].split()
+    )
     assert notebook.value("torch.equal(thrice(x, 3.0), x * 3)") == "True"

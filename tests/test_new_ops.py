@@ -44,7 +44,9 @@ def test_what_no_op_can_be_made_of_says_first_that_there_is_none(layernorm, name
     with pytest.raises(wb.SchemaError) as caught:
         wb.cuda(f"{namespace}::layernrm", nothing)
     said = caught.value.message
-    assert said.startswith(f"there is no op {namespace}::layernrm; did you mean {namespace}::layernorm? For a new one: ")
+    assert said.startswith(
+        f"there is no op {namespace}::layernrm; did you mean {namespace}::layernorm? For a new one: "
+    )
     assert "would return nothing: name its result 'out'" in said and caught.value.line
     with pytest.raises(wb.SchemaError, match=f"there is no op {namespace}::zzz. For a new one: "):
         wb.triton(f"{namespace}::zzz", TRITON)

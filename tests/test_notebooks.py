@@ -163,14 +163,23 @@ def test_code_that_one_has_becomes_ops(ran):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             shown = [o["data"]["text/plain"] if "data" in o else o.get("text", "") for o in cell.outputs]
-            said[cell.source.split("\n")[0] + (" again" if cell.source.split("\n")[0] in said else "")] = "\n".join(shown)
-    assert said["%%cpp leaky"].startswith("leaky cpp host v1 | ") and said["%%cpp soft_clip"].startswith("soft_clip cpp full v1 | ")
+            said[cell.source.split("\n")[0] + (" again" if cell.source.split("\n")[0] in said else "")] = "\n".join(
+                shown
+            )
+    assert said["%%cpp leaky"].startswith("leaky cpp host v1 | ") and said["%%cpp soft_clip"].startswith(
+        "soft_clip cpp full v1 | "
+    )
     assert "`torch::tanh` and `torch::Tensor` in the text" in said["%%cpp soft_clip"]
     assert said["torch.ops.lab.leaky(torch.tensor([-2.0, 3.0]))"] == "tensor([-0.0200,  3.0000])"
     assert "forward cpu  v1 host C++      2 of 2" in said['@wb.op("lab::leaky")']
-    assert said["%%cpp"].startswith("muladd cpp full v1 | ") and said["%%cpp again"].startswith("muladd, mulsub cpp full v2 | ")
+    assert said["%%cpp"].startswith("muladd cpp full v1 | ") and said["%%cpp again"].startswith(
+        "muladd, mulsub cpp full v2 | "
+    )
     assert "note: new: pasted::mulsub\n  note: another schema: pasted::muladd" in said["%%cpp again"]
-    assert said["a, b = torch.ones(3), torch.full((3,), 2.0)"] == "(tensor([2.5000, 2.5000, 2.5000]), tensor([1.5000, 1.5000, 1.5000]))"
+    assert (
+        said["a, b = torch.ones(3), torch.full((3,), 2.0)"]
+        == "(tensor([2.5000, 2.5000, 2.5000]), tensor([1.5000, 1.5000, 1.5000]))"
+    )
     assert "tensor([0.8415, 0.8415])" in said[next(first for first in said if first.startswith("source = "))]
     assert said['[add_inplace_] = wb.load("../kernels/add_inplace_")'].endswith("tensor([1., 3., 5., 7.])")
     assert [row.split()[0] for row in said["%wb ops"].splitlines()] == [

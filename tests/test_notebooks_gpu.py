@@ -11,7 +11,8 @@ from tests import live, notebook_promises, notebook_steps
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 OPS = tuple(
-    f"lab::{name}" for name in ("rmsnorm", "saxpy", "swiglu", "double", "add_t", "rowmax", "to_even", "centre", "cube", "turned")
+    f"lab::{name}"
+    for name in ("rmsnorm", "saxpy", "swiglu", "double", "add_t", "rowmax", "to_even", "centre", "cube", "turned")
 )
 
 

@@ -118,7 +118,9 @@ def test_shapes_that_do_not_fit_speak_as_the_reference(rms):
 
 def test_arguments_may_bear_the_names_of_builtins(namespace):
     @wb.op(f"{namespace}::named")
-    def named(self: Tensor, type: Tensor, all: list[Tensor], keyset: int = 2, any: float = 1.0, *, out: int = 0) -> Tensor:
+    def named(
+        self: Tensor, type: Tensor, all: list[Tensor], keyset: int = 2, any: float = 1.0, *, out: int = 0
+    ) -> Tensor:
         return self * type * all[0] * keyset * any + out
 
     a = torch.full((2,), 3.0, requires_grad=True)
@@ -153,7 +155,21 @@ def test_all_kinds_of_arguments_reach_the_reference(namespace):
         seen.append((i, f, b, s, list(dims), list(pair), list(scales), list(flags), dtype, other, device, names, maybe))
         return x.to(dtype)
 
-    default = (3, 0.5, True, 'say "hi"', [0, 1], [2, 3], [0.5], [True, False], torch.float64, torch.half, torch.device("cpu"), None, None)
+    default = (
+        3,
+        0.5,
+        True,
+        'say "hi"',
+        [0, 1],
+        [2, 3],
+        [0.5],
+        [True, False],
+        torch.float64,
+        torch.half,
+        torch.device("cpu"),
+        None,
+        None,
+    )
     given = (4, 1.5, False, "", [2], [5, 6], [], [], torch.int32, None, torch.device("cpu"), ["p", "q"], 7)
     x = torch.ones(2)
     for call in (kinds, kinds.torch_op):
@@ -241,7 +257,9 @@ def test_none_is_an_empty_result(namespace):
 def test_an_op_without_reference_says_so(namespace):
     op = wb.op(f"{namespace}::f(Tensor x, float b=1.0) -> Tensor")
     assert op.reference is None
-    with pytest.raises(SchemaError, match=r"has no reference and no kernel for these arguments; install one with a cell"):
+    with pytest.raises(
+        SchemaError, match=r"has no reference and no kernel for these arguments; install one with a cell"
+    ):
         op(torch.ones(2))
     with pytest.raises(SchemaError, match=r"has no fake: .*give one with @op.fake"):
         op(torch.ones(2, device="meta"))
@@ -415,7 +433,9 @@ def test_two_ops_with_the_same_bare_name(namespace):
     assert (one(x).item(), two(x).item()) == (1, 2)
     compiled = torch.compile(lambda t: one(t) + two(t) * 10, fullgraph=True, backend="aot_eager")
     assert compiled(x).item() == 21
-    with pytest.raises(SchemaError, match=rf"'same' could be .*{namespace}a::same or {namespace}b::same.*; write one of these"):
+    with pytest.raises(
+        SchemaError, match=rf"'same' could be .*{namespace}a::same or {namespace}b::same.*; write one of these"
+    ):
         wb.cpp("same", "void same() {}")
 
 
@@ -468,7 +488,9 @@ def test_the_fake_specialises_no_size(rms):
             return rms(x, w) * 2
 
     exported = torch.export.export(
-        Model(), (torch.randn(4, 8), torch.randn(8)), dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
+        Model(),
+        (torch.randn(4, 8), torch.randn(8)),
+        dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
     )
     assert any(n.target is rms.torch_op for n in exported.graph.nodes)
     for rows, cols in ((3, 5), (7, 123), (2, 2)):

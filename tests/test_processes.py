@@ -45,7 +45,12 @@ class Shell:
     def __init__(self, folder: Path, sleep: float = 0.0) -> None:
         self.cache = folder / "cache"
         compiler, self.count = live.counting_compiler(folder, sleep=sleep)
-        self.environment = {**os.environ, "WORKBENCH_CACHE": str(self.cache), "WORKBENCH_CXX": compiler, "PYTHONPATH": ROOT}
+        self.environment = {
+            **os.environ,
+            "WORKBENCH_CACHE": str(self.cache),
+            "WORKBENCH_CXX": compiler,
+            "PYTHONPATH": ROOT,
+        }
 
     def start(self, text: str = live.SCALE, before: str = "", after: str = "") -> subprocess.Popen:
         script = f"TEXT = {text!r}\n" + SCRIPT.format(before=textwrap.dedent(before), after=textwrap.dedent(after))
@@ -153,7 +158,9 @@ def test_a_disk_that_is_full(shell):
             return real(*args, dir=dir, **kwargs)
         store.tempfile.mkdtemp = full
     """
-    said = " ".join(shell.run(live.SCALE.replace("x[i] * k", "k * x[i]"), before=before, after="print(scale.last_line)").split())
+    said = " ".join(
+        shell.run(live.SCALE.replace("x[i] * k", "k * x[i]"), before=before, after="print(scale.last_line)").split()
+    )
     assert "the cache cannot be written to (No space left on device)" in said
 
 

@@ -141,7 +141,9 @@ def test_a_functional_multiply_add_with_its_gradient():
     # Another schema: the reference does not fit any more, and goes.
     other = MULADD.replace(", float c)", ", float c, bool negate)").replace("double c)", "double c, bool negate)")
     other = other.replace("decltype(mymuladd_cpu)", "at::Tensor(const at::Tensor&, const at::Tensor&, double, bool)")
-    other = other.replace("op.call(a, b, c)", "op.call(a, b, c, negate)").replace("apply(a, b, c)", "apply(a, b, c, negate)")
+    other = other.replace("op.call(a, b, c)", "op.call(a, b, c, negate)").replace(
+        "apply(a, b, c)", "apply(a, b, c, negate)"
+    )
     other = other.replace("at::Tensor()};", "at::Tensor(), at::Tensor()};").replace("+ c;", "+ (negate ? -c : c);")
     assert wb.cpp(None, other) is op and op.reference is None
     assert torch.equal(op(X, X, 1.0, True), X * X - 1)
@@ -157,7 +159,10 @@ def test_an_identity_convolution():
         op(X, X)
     assert torch.equal(torch.compile(lambda x: op(x, x) + 0, fullgraph=True, backend="aot_eager")(image), image)
 
-    more = CONV.replace("TORCH_LIBRARY(pasted_conv, m) {", 'TORCH_LIBRARY(pasted_conv, m) {\n  m.def("negate(Tensor x) -> Tensor", &negate);')
+    more = CONV.replace(
+        "TORCH_LIBRARY(pasted_conv, m) {",
+        'TORCH_LIBRARY(pasted_conv, m) {\n  m.def("negate(Tensor x) -> Tensor", &negate);',
+    )
     more = more.replace("TORCH_LIBRARY(", "static Tensor negate(const Tensor& x) { return -x; }\nTORCH_LIBRARY(", 1)
     found = wb.cpp(None, more)
     assert found.convolution is op and torch.equal(found.negate(X), -X)
@@ -183,8 +188,12 @@ def test_a_python_module_of_three_functions():
 
 
 def test_two_sources_with_a_shared_header(tmp_path):
-    (tmp_path / "shared.h").write_text("#pragma once\n#include <torch/torch.h>\ntorch::Tensor twice(const torch::Tensor& x);\n")
-    (tmp_path / "twice.cpp").write_text('#include "shared.h"\ntorch::Tensor twice(const torch::Tensor& x) { return x * 2; }\n')
+    (tmp_path / "shared.h").write_text(
+        "#pragma once\n#include <torch/torch.h>\ntorch::Tensor twice(const torch::Tensor& x);\n"
+    )
+    (tmp_path / "twice.cpp").write_text(
+        '#include "shared.h"\ntorch::Tensor twice(const torch::Tensor& x) { return x * 2; }\n'
+    )
     (tmp_path / "ops.cpp").write_text(
         '#include "shared.h"\n#include <torch/library.h>\n'
         "torch::Tensor four(const torch::Tensor& x) { return twice(twice(x)); }\n"
@@ -192,10 +201,14 @@ def test_two_sources_with_a_shared_header(tmp_path):
     )
     [op] = wb.load(tmp_path, sources=["ops.cpp", "twice.cpp"])
     assert str(op.schema) == "pasted_two::four(Tensor _0) -> Tensor" and torch.equal(op(X), 4 * X)
-    (tmp_path / "twice.cpp").write_text('#include "shared.h"\ntorch::Tensor twice(const torch::Tensor& x) { return x * 3; }\n')
+    (tmp_path / "twice.cpp").write_text(
+        '#include "shared.h"\ntorch::Tensor twice(const torch::Tensor& x) { return x * 3; }\n'
+    )
     wb.load(tmp_path, sources=["ops.cpp", "twice.cpp"])
     assert torch.equal(op(X), 9 * X)
-    (tmp_path / "twice.cpp").write_text('#include "shared.h"\ntorch::Tensor nothing(const torch::Tensor& x) { return x; }\n')
+    (tmp_path / "twice.cpp").write_text(
+        '#include "shared.h"\ntorch::Tensor nothing(const torch::Tensor& x) { return x; }\n'
+    )
     with pytest.raises(wb.BuildError, match="twice"):
         wb.load(tmp_path, sources=["ops.cpp", "twice.cpp"])
     assert torch.equal(op(X), 9 * X)

@@ -75,7 +75,9 @@ def test_what_it_counts_is_there():
 def test_a_verdict_on_the_odd_case(ran):
     shown = said(ran, "import torch.nn.functional as F")
     assert re.search(r"lab::rmsnorm bench \| v1 on .* \| [\d.]+ m?s\n", shown)
-    assert re.search(r"F\.rms_norm +[\d.]+ us +[\d.]+ .*(FASTER|SLOWER|SAME|UNCLEAR)|F\.rms_norm +differs", shown), shown
+    assert re.search(r"F\.rms_norm +[\d.]+ us +[\d.]+ .*(FASTER|SLOWER|SAME|UNCLEAR)|F\.rms_norm +differs", shown), (
+        shown
+    )
 
 
 def test_a_package_is_saved(ran):

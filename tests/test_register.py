@@ -38,8 +38,10 @@ def rms(namespace):
             "lab::f(Tensor x, Tensor? w=None, *, int k=1) -> (Tensor q, Tensor scale)",
             {"saves": ("rstd",)},
             "lab::f_forward(Tensor x, Tensor? w=None, *, int k=1) -> (Tensor, Tensor, Tensor)",
-            ("lab::f_backward(Tensor? grad_q, Tensor? grad_scale, Tensor x, Tensor? w, int k, Tensor q, Tensor scale, "
-            "Tensor rstd) -> (Tensor, Tensor)"),
+            (
+                "lab::f_backward(Tensor? grad_q, Tensor? grad_scale, Tensor x, Tensor? w, int k, Tensor q, Tensor scale, "
+                "Tensor rstd) -> (Tensor, Tensor)"
+            ),
         ),
         (
             "lab::f_(Tensor(a!) x, Tensor y) -> ()",
@@ -71,7 +73,10 @@ def test_schemas_of_forward_and_backward(text, options, forward, backward):
 
 def test_the_schema_of_a_partial_backward():
     schema = parse("lab::f(Tensor x) -> Tensor")
-    assert native_backward(schema, "f_partial") == "lab::f_partial_backward(Tensor? grad_out, Tensor x, Tensor out) -> Tensor"
+    assert (
+        native_backward(schema, "f_partial")
+        == "lab::f_partial_backward(Tensor? grad_out, Tensor x, Tensor out) -> Tensor"
+    )
 
 
 # ---------------------------------------------------------------- the four names
@@ -121,7 +126,9 @@ def test_the_backward_name(rms, namespace):
     gx, gw = getattr(torch.ops, namespace).rms_backward(None, x, w, 1e-6, y, saved)
     assert gx.count_nonzero() == gw.count_nonzero() == 0
     x = x.clone().requires_grad_()
-    torch.library.opcheck(getattr(torch.ops, namespace).rms_backward.default, (torch.ones_like(y), x, w, 1e-6, y, saved))
+    torch.library.opcheck(
+        getattr(torch.ops, namespace).rms_backward.default, (torch.ones_like(y), x, w, 1e-6, y, saved)
+    )
 
 
 def test_the_layout_name_gives_the_references_strides(namespace):
@@ -236,7 +243,9 @@ def test_a_name_that_is_somebody_elses(namespace):
     library = torch.library.Library(namespace, "FRAGMENT")
     library.define("taken(Tensor x) -> Tensor")
     library.define("f_backward(Tensor x) -> Tensor")
-    with pytest.raises(SchemaError, match=rf"the name {namespace}::taken is already taken by another op; choose another"):
+    with pytest.raises(
+        SchemaError, match=rf"the name {namespace}::taken is already taken by another op; choose another"
+    ):
 
         @wb.op(f"{namespace}::taken")
         def taken(x: Tensor) -> Tensor:

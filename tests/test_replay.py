@@ -17,7 +17,10 @@ from workbench.reports.profiling import ProfileRow
 sys.path.insert(0, str(Path(__file__).parent / "measure"))
 import counted
 
-ROWS = (ProfileRow("norm", "kernel", "forward", 1, 41.2, 41.2, 1.0), ProfileRow("backward", "kernel", "backward", 1, 9.0, 9.0, 1.0))
+ROWS = (
+    ProfileRow("norm", "kernel", "forward", 1, 41.2, 41.2, 1.0),
+    ProfileRow("backward", "kernel", "backward", 1, 9.0, 9.0, 1.0),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -310,7 +310,9 @@ def test_returns_and_saves_must_fit():
     with pytest.raises(SchemaError, match="'a-b' is no name for an output or saved tensor"):
         from_function(f, "lab::f", returns=("a-b", "c"))
     for what in ("returns", "saves", "mutates"):
-        with pytest.raises(SchemaError, match=rf"lab::f: 'mean, rstd' is no name; several are a tuple: {what}=\(\"mean\", \"rstd\"\)"):
+        with pytest.raises(
+            SchemaError, match=rf"lab::f: 'mean, rstd' is no name; several are a tuple: {what}=\(\"mean\", \"rstd\"\)"
+        ):
             from_function(f, "lab::f", **{what: "mean, rstd"})
     found = from_function(f, "lab::f", returns=("q", "s"), saves="rstd")
     assert (found.outputs, found.saves) == (("q", "s"), ("rstd",))

@@ -123,7 +123,9 @@ def test_a_result_of_before_takes_no_gradient_of_another_function(namespace):
     define(f"{namespace}::f", 2.0)
     assert torch.autograd.grad(y.sum(), x)[0].tolist() == [2, 2, 2], "the same cell again is no other function"
     define(f"{namespace}::f", 3.0)
-    with pytest.raises(wb.SchemaError, match=r"::f: this result was made before its cell was run with another text.*Call it again"):
+    with pytest.raises(
+        wb.SchemaError, match=r"::f: this result was made before its cell was run with another text.*Call it again"
+    ):
         torch.autograd.grad(z.sum(), x)
     assert gradient(op, x.detach()) == 3
 

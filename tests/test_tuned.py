@@ -148,7 +148,9 @@ def test_another_process_tries_nothing(namespace):
         print(report.trials, report.best.config, dict(scale.tuned))
     """
     said = [
-        subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True
+        ).stdout
         for _ in range(2)
     ]
     frozen = "{('forward', 'cpu', ('float32',), ((64, 300),)): {'STEP': 1}}"
@@ -213,8 +215,9 @@ def test_all_configurations_fail(namespace, quick):
 
 def test_a_hang_is_a_row(namespace, quick, monkeypatch):
     monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 0.5)
-    text = CELL.format(values="1, 2").replace("if (STEP == 2) for (volatile int j = 0; j < 40; ++j);",
-                                              "if (STEP == 2) for (volatile int j = 0; ; ++j);")
+    text = CELL.format(values="1, 2").replace(
+        "if (STEP == 2) for (volatile int j = 0; j < 40; ++j);", "if (STEP == 2) for (volatile int j = 0; ; ++j);"
+    )
     op = scale_op(namespace, "1")
     wb.cpp(op, text)
     report = op.tune("big")
@@ -232,11 +235,14 @@ def test_a_mutating_op_is_tuned_on_copies(namespace, quick):
     def _(t):
         yield t(100), t(100)
 
-    wb.cpp(add_, """
+    wb.cpp(
+        add_,
+        """
 //! tune STEP = 1, 2
 //! n = x.numel()
 void add_(float* x, const float* y, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] += STEP == 2 ? 2 * y[i] : y[i]; }
-""")
+""",
+    )
     case = add_.case_list()[0]
     before = [t.clone() for t in case.args]
     report = add_.tune("100")
@@ -254,18 +260,24 @@ def test_a_backward_is_tuned_with_what_its_forward_saves(namespace, quick):
     def _(t):
         yield t(50)
 
-    wb.cpp(square, """
+    wb.cpp(
+        square,
+        """
 //! n = x.numel()
 //! y = empty_like(x)
 //! twice = empty_like(x)
 void square(const float* x, float* y, float* twice, int64_t n) { for (int64_t i = 0; i < n; ++i) y[i] = x[i] * x[i], twice[i] = 2 * x[i]; }
-""")
-    wb.cpp(f"{square.qualname}.backward", """
+""",
+    )
+    wb.cpp(
+        f"{square.qualname}.backward",
+        """
 //! tune STEP = 1, 2
 //! n = twice.numel()
 //! grad_x = empty_like(twice)
 void backward(const float* grad_y, const float* twice, float* grad_x, int64_t n) { for (int64_t i = 0; i < n; ++i) grad_x[i] = STEP * grad_y[i] * twice[i]; }
-""")
+""",
+    )
     report = square.tune(slot="backward")
     assert statuses(report) == {1: "timed", 2: "mismatch"} and report.slot == "backward"
     x = torch.randn(50, requires_grad=True)
@@ -326,7 +338,10 @@ def test_an_op_without_cases(namespace):
     def f(x: Tensor) -> Tensor:
         return x + 1
 
-    wb.cpp(f, "//! tune A = 1, 2\n//! n = x.numel()\n//! out = empty_like(x)\nvoid f(const float* x, float* out, int64_t n) { for (int64_t i = 0; i < n; ++i) out[i] = x[i] + 1; }")
+    wb.cpp(
+        f,
+        "//! tune A = 1, 2\n//! n = x.numel()\n//! out = empty_like(x)\nvoid f(const float* x, float* out, int64_t n) { for (int64_t i = 0; i < n; ++i) out[i] = x[i] + 1; }",
+    )
     with pytest.raises(SchemaError, match="nothing to tune until it was tried: call the op once, or give it cases"):
         f.tune()
     f(torch.ones(3))

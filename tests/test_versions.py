@@ -27,7 +27,9 @@ def test_every_build_is_a_version(scale):
     assert [v.number for v in scale.versions] == [0, 1, 2, 3]
     assert (reference.how, first.how, refused.title, backward.slot) == ("reference", "raw C++", "Plus k", "backward")
     assert not first.refused and refused.refused.startswith("differs on 4x8 float32") and first.seconds > 0
-    assert str(first) == "v1 forward cpu raw C++ agreed" and str(refused).startswith("v2 forward cpu raw C++ refused: differs")
+    assert str(first) == "v1 forward cpu raw C++ agreed" and str(refused).startswith(
+        "v2 forward cpu raw C++ refused: differs"
+    )
     assert first.source.text == SCALE and first.trial.ok and not refused.trial.ok
 
 

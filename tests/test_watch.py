@@ -130,7 +130,9 @@ def test_deleting_and_writing_anew_is_how_editors_save(desk):
 def test_a_file_that_is_gone_is_said_and_its_kernel_stays(desk):
     (desk.folder / "scale.cpp").unlink()
     assert not desk.settle()
-    assert desk.shown[-1].notes == (f"{files.shown(desk.folder / 'scale.cpp')} is gone; what was built of it stays installed",)
+    assert desk.shown[-1].notes == (
+        f"{files.shown(desk.folder / 'scale.cpp')} is gone; what was built of it stays installed",
+    )
     assert desk.op.runs().number == 1
     desk.write("scale.cpp", SCALE)
     desk.settle()
@@ -154,7 +156,11 @@ def test_only_what_changed_is_built_again(desk):
     assert desk.settle() and set(desk.op.slots) == {("forward", "cpu"), ("backward", "cpu")}
     assert len(desk.op.versions) == 3
     desk.write("scale.backward.cpp", SCALE_BACKWARD.replace("grad_out[i] * k", "k * grad_out[i]"))
-    assert desk.settle() and [(v.slot, v.number) for v in desk.op.versions[1:]] == [("forward", 1), ("backward", 2), ("backward", 3)]
+    assert desk.settle() and [(v.slot, v.number) for v in desk.op.versions[1:]] == [
+        ("forward", 1),
+        ("backward", 2),
+        ("backward", 3),
+    ]
     assert [(line.slot, line.version) for line in desk.shown[-1].lines] == [("forward", 1), ("backward", 3)]
     desk.write("scale.cpp", SCALE)  # saved, not changed
     assert not desk.settle() and len(desk.op.versions) == 4
@@ -257,7 +263,9 @@ def test_a_process_ends_while_it_watches(tmp_path):
     """In the middle of a build, too: no compiler is left behind, and nothing is said."""
     (tmp_path / "op.py").write_text(OP)
     (tmp_path / "scale.cpp").write_text(SCALE)
-    (tmp_path / "cxx").write_text(f'#!/bin/sh\nfor a in "$@"; do [ "$a" = - ] && {{ touch {tmp_path}/began; sleep 30; }}; done\nexec g++ "$@"\n')
+    (tmp_path / "cxx").write_text(
+        f'#!/bin/sh\nfor a in "$@"; do [ "$a" = - ] && {{ touch {tmp_path}/began; sleep 30; }}; done\nexec g++ "$@"\n'
+    )
     (tmp_path / "cxx").chmod(0o755)
     program = f"""if True:
         import os, sys, time
@@ -273,7 +281,12 @@ def test_a_process_ends_while_it_watches(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "began").exists() and time.monotonic() - began < 60
-    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path / "cxx")], capture_output=True, check=False).returncode == 1, 5)
+    wait_for(
+        lambda: (
+            subprocess.run(["pgrep", "-f", str(tmp_path / "cxx")], capture_output=True, check=False).returncode == 1
+        ),
+        5,
+    )
 
 
 def cell(text: str):

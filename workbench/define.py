@@ -61,8 +61,8 @@ def _unnamed(given: object) -> str:
     """What `@wb.op` without a name, or with something else in its place, should have been."""
     function = getattr(given, "__name__", "") if callable(given) else ""
     if not function.isidentifier():
-        return f"wb.op takes the op's name first, a string; got {given!r}. Write @wb.op(\"lab::name\")"
-    return f"wb.op needs the op's name: write @wb.op(\"lab::{function}\") above def {function}(...)"
+        return f'wb.op takes the op\'s name first, a string; got {given!r}. Write @wb.op("lab::name")'
+    return f'wb.op needs the op\'s name: write @wb.op("lab::{function}") above def {function}(...)'
 
 
 def _warm() -> None:

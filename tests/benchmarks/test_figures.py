@@ -18,7 +18,12 @@ SAMPLES = {
         {"restart": 0.05, "compilers": 1},
         {"restart": 0.02, "compilers": 0},
     ],
-    "host": {"first host cell": [3.0], "host edit": [0.8, 1.2, 0.7], "host revert": [0.06], "compilers run by reverts": 0},
+    "host": {
+        "first host cell": [3.0],
+        "host edit": [0.8, 1.2, 0.7],
+        "host revert": [0.06],
+        "compilers run by reverts": 0,
+    },
     "host_restart": [{"restart": 0.03, "compilers": 0}],
     "long_run": {"slowdown": 1.1, "more_mb": 61.0, "seconds": []},
     "import": [{"seconds": 0.1}, {"seconds": 0.2}, {"seconds": 0.12}],
@@ -71,7 +76,14 @@ def test_a_host_op_stands_beside_the_same_function_behind_plain_libraries():
 
 TRUST = {
     "checks": {"quick": [2.0, 0.08, 0.09, 0.2], "full": [21.0, 15.0, 19.0]},
-    "mutants": {"whole": True, "mutants": 96, "missed": [], "ops": 21, "alarms": ["norm: a gradient"], "seconds": 400.0},
+    "mutants": {
+        "whole": True,
+        "mutants": 96,
+        "missed": [],
+        "ops": 21,
+        "alarms": ["norm: a gradient"],
+        "seconds": 400.0,
+    },
     "deaths": {"ways": 72, "attempts": 1440, "wrong": ["exit: it died"], "seconds": 300.0},
     "load": 1.5,
 }

@@ -18,7 +18,13 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+)
 PATIENCE_MS = 120_000  # for what a kernel computes on a busy machine; nothing waits this long when all is well
 SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -151,7 +157,9 @@ class Book:
 
     def ready(self) -> None:
         """Wait for a kernel, until it is idle."""
-        self.page.locator(".jp-StatusBar-TextItem, .jp-StatusBar-Item", has_text=re.compile(r"\| Idle")).first.wait_for()
+        self.page.locator(
+            ".jp-StatusBar-TextItem, .jp-StatusBar-Item", has_text=re.compile(r"\| Idle")
+        ).first.wait_for()
 
     def cell(self, index: int):
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(index)

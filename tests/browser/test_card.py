@@ -13,7 +13,15 @@ from tests.browser.lab import THEMES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 TOUR = Path(__file__).parents[2] / "notebooks" / "01_tour.ipynb"
-STEPS = ("Load", "An op in plain PyTorch", "The forward in C++", "One line more", "Off by one, on purpose", "Check", "The card")
+STEPS = (
+    "Load",
+    "An op in plain PyTorch",
+    "The forward in C++",
+    "One line more",
+    "Off by one, on purpose",
+    "Check",
+    "The card",
+)
 MORE = (
     "full = rmsnorm.check(level='full')",
     "print(len(full.rows), [r.detail for r in full.rows][-1])",
@@ -136,7 +144,9 @@ def test_a_bench_and_a_profile_open_their_tabs_in_the_card_above(book, pictures)
     expect(card(book).locator(".widget-tab-contents")).to_contain_text("lab::rmsnorm_forward")
     card(book).screenshot(path=str(pictures / "tab_profile.png"))
     tab(book, "History").click()
-    expect(card(book).locator(".wb-version", has_text="v2").first).to_contain_text(re.compile("FASTER|SLOWER|SAME|UNCLEAR"))
+    expect(card(book).locator(".wb-version", has_text="v2").first).to_contain_text(
+        re.compile("FASTER|SLOWER|SAME|UNCLEAR")
+    )
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])

@@ -10,11 +10,18 @@ import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 LOAD = f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1] / 'show')!r})\nimport inspected, samples\nfrom workbench.show import widget, inspect_widget"
-CELLS = (LOAD, "widget.of(samples.wide(), restore=print)", "inspect_widget.of(inspected.wide())", "inspect_widget.of(inspected.wide_pair())")
+CELLS = (
+    LOAD,
+    "widget.of(samples.wide(), restore=print)",
+    "inspect_widget.of(inspected.wide())",
+    "inspect_widget.of(inspected.wide_pair())",
+)
 CARD, INSPECTION, PAIR = 1, 2, 3
 WIDTHS = (1280, 1920)
 # The box of an element's text, which may be smaller or larger than the element.
-TEXT_BOX = "e => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().toJSON() }"
+TEXT_BOX = (
+    "e => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().toJSON() }"
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +63,10 @@ def test_the_ledger_of_a_triton_kernel_is_readable(book, window, pictures):
     refusal = card(book).locator(".ledger :is(td.w, summary):visible", has_text="out of bounds").last
     assert refusal.bounding_box()["width"] > 300
     registers = card(book).locator(".ledger span[title*='compiled for']").first
-    assert (registers.inner_text(), registers.get_attribute("title").rpartition(", ")[2]) == ("24 regs", "16 bytes shared")
+    assert (registers.inner_text(), registers.get_attribute("title").rpartition(", ")[2]) == (
+        "24 regs",
+        "16 bytes shared",
+    )
 
 
 def test_a_button_of_the_ledger_covers_no_text(book, window):

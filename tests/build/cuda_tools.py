@@ -142,7 +142,9 @@ FakeKernel kernel_{f.name} = {{run_{f.name}, {len(types)}, {claims["own_shared"]
         return "".join(parts)
 
 
-def cuda_cell(schema: Schema | str, text: str, *, entry: str = "forward", first_line: int = 2, claims: dict | None = None, **names) -> CudaCell:
+def cuda_cell(
+    schema: Schema | str, text: str, *, entry: str = "forward", first_line: int = 2, claims: dict | None = None, **names
+) -> CudaCell:
     if isinstance(schema, str):
         schema = schemas.parse(schema, **names)
     source = Source(text, "cuda", "cell [3]", first_line)

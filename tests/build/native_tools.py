@@ -45,7 +45,9 @@ class Cell:
         self.launcher.install(native.descriptor(self.declaration, instances, layout=layout, tuned=tuned))
 
 
-def cell(schema: Schema | str, text: str, *, entry: str = "forward", first_line: int = 2, file: str = "cell [3]", **names) -> Cell:
+def cell(
+    schema: Schema | str, text: str, *, entry: str = "forward", first_line: int = 2, file: str = "cell [3]", **names
+) -> Cell:
     if isinstance(schema, str):
         schema = schemas.parse(schema, **names)
     source = Source(text, "cpp", file, first_line)

@@ -20,14 +20,22 @@ ARCH = "sm_90"
 
 
 @functools.cache
-def parsed(schema: Schema | str, text: str, entry: str = "forward", file: str = "cell [3]") -> tuple[Source, Declaration]:
+def parsed(
+    schema: Schema | str, text: str, entry: str = "forward", file: str = "cell [3]"
+) -> tuple[Source, Declaration]:
     """A CUDA cell whose first line is the magic."""
     source = Source(text, "cuda", file, 2)
     schema = schemas.parse(schema) if isinstance(schema, str) else schema
     return source, parse(source, schema, entry=entry, functions=functions(text, "cuda", 2))
 
 
-def body(schema: Schema | str, text: str, dtypes: dict[str, torch.dtype | None], tuned: dict | None = None, entry: str = "forward") -> CudaBody:
+def body(
+    schema: Schema | str,
+    text: str,
+    dtypes: dict[str, torch.dtype | None],
+    tuned: dict | None = None,
+    entry: str = "forward",
+) -> CudaBody:
     source, declaration = parsed(schema, text, entry)
     return cuda_body.instantiate(source, declaration, dtypes, tuned)
 
@@ -40,7 +48,7 @@ def symbols(path: str) -> set[str]:
     """The names in the symbol table of a cubin, which is an ELF file of 64 bits."""
     data = Path(path).read_bytes()
     assert data[:5] == b"\x7fELF\x02"
-    start, = struct.unpack_from("<Q", data, 0x28)
+    (start,) = struct.unpack_from("<Q", data, 0x28)
     size, count = struct.unpack_from("<HH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
     found = set()
@@ -49,6 +57,6 @@ def symbols(path: str) -> set[str]:
             continue
         names = data[sections[link][4] :]
         for at in range(offset, offset + length, entry):
-            first, = struct.unpack_from("<I", data, at)
+            (first,) = struct.unpack_from("<I", data, at)
             found.add(names[first : names.index(b"\0", first)].decode())
     return found

@@ -28,7 +28,7 @@ def test_the_codes_of_dtypes_are_torchs():
 
 def test_the_header_knows_names_and_sizes_of_dtypes():
     body = "".join(
-        f'static_assert(wb::{str(d).removeprefix("torch.") + "_" * (d == torch.bool)} == {code});\n'
+        f"static_assert(wb::{str(d).removeprefix('torch.') + '_' * (d == torch.bool)} == {code});\n"
         f"static_assert(wb::element_size({code}) == {d.itemsize});\n"
         for d, code in DTYPE_CODES.items()
     )

@@ -30,7 +30,12 @@ LIST = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("80", "90", "100
         ("sm_86", LIST, "x", ("sm_80", "flags")),
         ("sm_90", (*LIST, "-gencode=arch=compute_90a,code=[sm_90a,compute_90a]"), "x", ("sm_90a", "flags")),
         ("sm_120", LIST, "x", ("sm_100", "flags")),  # it runs none of them: the newest
-        ("sm_103", ("-gencode=arch=compute_100a,code=sm_100a", "-gencode=arch=compute_100f,code=sm_100f"), "x", ("sm_100f", "flags")),
+        (
+            "sm_103",
+            ("-gencode=arch=compute_100a,code=sm_100a", "-gencode=arch=compute_100f,code=sm_100f"),
+            "x",
+            ("sm_100f", "flags"),
+        ),
     ],
 )
 def test_the_architecture_follows_from_flags_and_text(arch, flags, text, chosen):
@@ -48,13 +53,21 @@ def test_the_architecture_follows_from_flags_and_text(arch, flags, text, chosen)
 )
 def test_what_flags_name(flags, wanted):
     assert architectures.listed(flags) == wanted
-    assert architectures.without(("-O2", *flags))[0] == "-O2" and architectures.listed(architectures.without(flags)) == ()
+    assert (
+        architectures.without(("-O2", *flags))[0] == "-O2" and architectures.listed(architectures.without(flags)) == ()
+    )
     assert architectures.listed(architectures.naming(("-O2", *flags))) == wanted
 
 
 @pytest.mark.parametrize(
     ("here", "named", "wanted"),
-    [((9, 0), "", "sm_90"), ((8, 0), "", "sm_80"), ((9, 0), "sm_80", "sm_90"), (None, "sm_80", "sm_80"), (None, "", "sm_100")],
+    [
+        ((9, 0), "", "sm_90"),
+        ((8, 0), "", "sm_80"),
+        ((9, 0), "sm_80", "sm_90"),
+        (None, "sm_80", "sm_80"),
+        (None, "", "sm_100"),
+    ],
 )
 def test_of_several_the_one_for_the_gpu_that_is_here(monkeypatch, here, named, wanted):
     """Else the one of WORKBENCH_ARCH, else the newest."""
@@ -77,4 +90,8 @@ def test_headers_of_the_users_count(tmp_path):
 
 def test_what_a_gpu_runs():
     device = driver.Device(0, "a GPU", "sm_103", 1, 1, 1, True, 1, 1, 1)
-    assert [a for a in ("sm_90", "sm_100", "sm_100a", "sm_100f", "sm_103a", "sm_120") if device.runs(a)] == ["sm_100", "sm_100f", "sm_103a"]
+    assert [a for a in ("sm_90", "sm_100", "sm_100a", "sm_100f", "sm_103a", "sm_120") if device.runs(a)] == [
+        "sm_100",
+        "sm_100f",
+        "sm_103a",
+    ]

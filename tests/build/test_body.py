@@ -52,12 +52,17 @@ def test_golden_text():
     path = GOLDEN / "norm_body.cpp"
     assert got.text == path.read_text(encoding="utf-8"), f"new text for {path}:\n{got.text}"
     assert got.symbols == ("wb_call_norm",)
-    assert got.parameters == (((0, "bfloat16*"), (1, "float*"), (7, "bfloat16*"), (8, "double*"), (2, "float"), (3, "int")),)
+    assert got.parameters == (
+        ((0, "bfloat16*"), (1, "float*"), (7, "bfloat16*"), (8, "double*"), (2, "float"), (3, "int")),
+    )
 
 
 def test_dtypes_of_what_directives_make_are_filled_in():
     assert complete(norm().declaration, {"x": bf16, "w": None}) == {"x": bf16, "w": None, "out": bf16, "stat": f64}
-    chosen = cell("lab::f(Tensor x, int n) -> Tensor", "//! out = empty_like(x, dtype=float32 if n > 1 else float64)\ntemplate <typename T> void f(const float* x, T* out) {}")
+    chosen = cell(
+        "lab::f(Tensor x, int n) -> Tensor",
+        "//! out = empty_like(x, dtype=float32 if n > 1 else float64)\ntemplate <typename T> void f(const float* x, T* out) {}",
+    )
     with pytest.raises(SchemaError, match="the dtype of out is only known at a call") as caught:
         complete(chosen.declaration, {"x": f32})
     assert caught.value.line == 2
@@ -78,28 +83,44 @@ def test_tuned_values_are_template_arguments_or_constants():
 @pytest.mark.parametrize(
     ("line", "template", "message"),
     [
-        ("//! n = x.numel()", "int n", "n is only known at a call: a template parameter needs a number or a tuned name"),
+        (
+            "//! n = x.numel()",
+            "int n",
+            "n is only known at a call: a template parameter needs a number or a tuned name",
+        ),
         ("//! n = k + 1", "int n", "n depends on k, known only at a call"),
         ("//! n = sm_count", "int n", "n depends on sm_count, known only at a call"),
     ],
     ids=["shape", "argument", "machine"],
 )
 def test_a_template_value_must_be_known_at_build_time(line, template, message):
-    made = cell("lab::f(Tensor x, int k) -> Tensor", f"{line}\n//! out = empty_like(x)\ntemplate <{template}>\nvoid f(const float* x, float* out) {{}}")
+    made = cell(
+        "lab::f(Tensor x, int k) -> Tensor",
+        f"{line}\n//! out = empty_like(x)\ntemplate <{template}>\nvoid f(const float* x, float* out) {{}}",
+    )
     with pytest.raises(SchemaError, match=message) as caught:
         body(made, x=f32)
     assert (caught.value.file, caught.value.line) == ("cell [3]", 4)
 
 
 def test_one_type_for_two_dtypes_is_refused():
-    made = cell("lab::f(Tensor x, Tensor y) -> Tensor", "//! out = empty_like(x)\ntemplate <typename T> void f(const T* x, const T* y, T* out) {}")
-    with pytest.raises(SchemaError, match="f: the type T would be float32 for x, float16 for y; give each a type of its own"):
+    made = cell(
+        "lab::f(Tensor x, Tensor y) -> Tensor",
+        "//! out = empty_like(x)\ntemplate <typename T> void f(const T* x, const T* y, T* out) {}",
+    )
+    with pytest.raises(
+        SchemaError, match="f: the type T would be float32 for x, float16 for y; give each a type of its own"
+    ):
         body(made, x=f32, y=f16)
 
 
 def test_a_dtype_that_no_c_type_holds_is_refused():
-    made = cell("lab::f(Tensor x) -> Tensor", "//! out = empty_like(x)\ntemplate <typename T> void f(const T* x, T* out) {}")
-    with pytest.raises(SchemaError, match="f has no form for complex64, which no C\\+\\+ type holds; kernels take float32, float64"):
+    made = cell(
+        "lab::f(Tensor x) -> Tensor", "//! out = empty_like(x)\ntemplate <typename T> void f(const T* x, T* out) {}"
+    )
+    with pytest.raises(
+        SchemaError, match="f has no form for complex64, which no C\\+\\+ type holds; kernels take float32, float64"
+    ):
         body(made, x=torch.complex64)
 
 
@@ -118,21 +139,33 @@ def test_mathematics_is_included_only_where_it_is_used(text, first):
 
 
 def test_the_prelude_has_integers_limits_and_infinity():
-    compiled(simple("""\
+    compiled(
+        simple("""\
 //! out = empty_like(x)
 void f(const float* x, float* out) {
   uint8_t a = UINT8_MAX; int64_t b = INT64_MIN; size_t c = 3;
   out[0] = x[0] > FLT_MAX ? INFINITY : NAN; out[1] = a + b + c;
-}""").text)
-    compiled(simple("#include <math.h>\n//! out = empty_like(x)\nvoid f(const float* x, float* out) { out[0] = x[0] > 1 ? INFINITY : NAN; }").text)
+}""").text
+    )
+    compiled(
+        simple(
+            "#include <math.h>\n//! out = empty_like(x)\nvoid f(const float* x, float* out) { out[0] = x[0] > 1 ? INFINITY : NAN; }"
+        ).text
+    )
 
 
 def test_half_and_bfloat16_are_there_when_needed():
     plain = simple("//! out = empty_like(x)\nvoid f(const float* x, float* out) {}").text
     assert "wb_half" not in plain
     assert "wb_bfloat16" not in plain
-    compiled(simple("//! out = empty_like(x)\nvoid f(const float* x, float* out) { half h = x[0]; bfloat16 b = x[0]; out[0] = h + b; }").text)
-    own = simple("struct bfloat16 { float f; };\nusing half = float;\n//! out = empty_like(x)\nvoid f(const float* x, float* out) { bfloat16 b{x[0]}; half h = 1; out[0] = b.f + h; }").text
+    compiled(
+        simple(
+            "//! out = empty_like(x)\nvoid f(const float* x, float* out) { half h = x[0]; bfloat16 b = x[0]; out[0] = h + b; }"
+        ).text
+    )
+    own = simple(
+        "struct bfloat16 { float f; };\nusing half = float;\n//! out = empty_like(x)\nvoid f(const float* x, float* out) { bfloat16 b{x[0]}; half h = 1; out[0] = b.f + h; }"
+    ).text
     assert "wb_bfloat16" not in own
     compiled(own)
 
@@ -154,7 +187,11 @@ void f(const float* x, float* out, int64_t n) {
 
 
 def test_a_compiler_error_is_on_the_users_line_in_the_users_file():
-    text = simple("//! out = empty_like(x)\nvoid f(const float* x, float* out) {\n  out[0] = nothing;\n}", file='odd "name".cpp', first_line=2).text
+    text = simple(
+        "//! out = empty_like(x)\nvoid f(const float* x, float* out) {\n  out[0] = nothing;\n}",
+        file='odd "name".cpp',
+        first_line=2,
+    ).text
     with pytest.raises(BuildError) as caught:
         compiled(text)
     first = caught.value.diagnostics[0]
@@ -163,7 +200,11 @@ def test_a_compiler_error_is_on_the_users_line_in_the_users_file():
 
 
 def test_what_the_users_text_does_to_the_preprocessor_stays_its_own():
-    compiled(simple("#include <vector>\n#define N 4\n//! out = empty_like(x)\nvoid f(const float* x, float* out) { std::vector<float> v(N, x[0]); out[0] = v[3]; }  // no newline at the end").text)
+    compiled(
+        simple(
+            "#include <vector>\n#define N 4\n//! out = empty_like(x)\nvoid f(const float* x, float* out) { std::vector<float> v(N, x[0]); out[0] = v[3]; }  // no newline at the end"
+        ).text
+    )
 
 
 def test_a_string_of_cpp_says_the_same_in_cpp(tmp_path):

@@ -21,14 +21,25 @@ ARGUMENTS = {
     "rmsnorm": lambda t: {"x": t, "w": f32},
     "rmsnorm.backward": lambda t: {"x": t, "w": t, "grad_y": t, "y": t, "rstd": f32},
     "matmul": lambda t: {"a": t, "b": t},
-    "kv_write_": lambda t: {"k": t, "v": t, "k_cache": t, "v_cache": t, "block_table": i32, "pos": i32, "k_scale": None, "v_scale": t},
+    "kv_write_": lambda t: {
+        "k": t,
+        "v": t,
+        "k_cache": t,
+        "v_cache": t,
+        "block_table": i32,
+        "pos": i32,
+        "k_scale": None,
+        "v_scale": t,
+    },
     "quantise": lambda t: {"x": t},
     "dequantise": lambda t: {"q": i8, "scale": f32},
     "topk": lambda t: {"x": t},
 }
 
 
-def simple(kernel: str, schema: str = "lab::f(Tensor x) -> Tensor", tuned: dict | None = None, directives: str = "", **dtypes):
+def simple(
+    kernel: str, schema: str = "lab::f(Tensor x) -> Tensor", tuned: dict | None = None, directives: str = "", **dtypes
+):
     text = f"//! out = empty_like(x)\n{directives}//! grid = 1\n//! block = 32\n{kernel}\n"
     return body(schema, text, dtypes or {"x": f32}, tuned)
 
@@ -41,7 +52,11 @@ def test_whole_cells_compile_for_every_dtype(name):
     assert len({b.text for b in made}) == 1
     build = nvrtc.compile(made[0].text, arch="sm_90", names=[n for b in made for n in b.names])
     assert set(build.names) <= symbols(build.path)
-    assert len(build.resources) == len(build.names) == len(made) * len(parsed(SCHEMAS[op], CELLS[name], slot or "forward")[1].functions)
+    assert (
+        len(build.resources)
+        == len(build.names)
+        == len(made) * len(parsed(SCHEMAS[op], CELLS[name], slot or "forward")[1].functions)
+    )
     assert all(r.registers > 0 and r.spills == 0 for r in build.resources)
     assert build.diagnostics == ()
 
@@ -52,12 +67,18 @@ def test_golden_text():
     path = GOLDEN / "rmsnorm_body.cu"
     assert got.text == path.read_text(encoding="utf-8"), f"new text for {path}:\n{got.text}"
     assert got.names == ("rmsnorm<__nv_bfloat16, float, 256>",)
-    assert got.parameters == (((0, "__nv_bfloat16*"), (1, "float*"), (6, "__nv_bfloat16*"), (7, "float*"), (2, "float"), (3, "int")),)
+    assert got.parameters == (
+        ((0, "__nv_bfloat16*"), (1, "float*"), (6, "__nv_bfloat16*"), (7, "float*"), (2, "float"), (3, "int")),
+    )
 
 
 def test_tuned_values_are_template_arguments_or_constants_never_macros():
     kernel = "template <int TILE> __global__ void f(const float* x, float* out) { out[TILE] = x[DEPTH] + SLOPE; }"
-    made = simple(kernel, tuned={"TILE": 32, "DEPTH": 8}, directives="//! tune TILE = 16, 32\n//! tune DEPTH = 4, 8\n//! tune SLOPE = 0.5, 2\n//! tune BIG = 5000000000\n")
+    made = simple(
+        kernel,
+        tuned={"TILE": 32, "DEPTH": 8},
+        directives="//! tune TILE = 16, 32\n//! tune DEPTH = 4, 8\n//! tune SLOPE = 0.5, 2\n//! tune BIG = 5000000000\n",
+    )
     assert made.names == ("f<32>",)
     assert made.text.split("#line")[0].splitlines() == [
         '#include "wb_cuda.h"', "constexpr int DEPTH = 8;", "constexpr double SLOPE = 0.5;", "constexpr long long BIG = 5000000000;",
@@ -75,7 +96,10 @@ def test_tuned_values_are_template_arguments_or_constants_never_macros():
 )  # fmt: skip
 def test_scalars_have_codes(type_, code):
     argument = "float" if code in ("float", "double", "half", "bfloat16") else "int"
-    made = simple(f"__global__ void f(const float* x, float* out, {type_} k) {{ out[0] = x[0] * float(k); }}", f"lab::f(Tensor x, {argument} k) -> Tensor")
+    made = simple(
+        f"__global__ void f(const float* x, float* out, {type_} k) {{ out[0] = x[0] * float(k); }}",
+        f"lab::f(Tensor x, {argument} k) -> Tensor",
+    )
     assert made.parameters == (((0, "float*"), (2, "float*"), (1, code)),)
     assert compiled(made).resources[0].registers > 0
 
@@ -93,7 +117,9 @@ def test_pointers_take_their_dtype_and_no_other(type_, dtype):
     assert compiled(simple(kernel, x=dtype)).resources[0].registers > 0
     other = torch.int32
     got = str(dtype).removeprefix("torch.")
-    with pytest.raises(SchemaError, match=rf"f has no form for int32: its parameter 'const {type_}\* x' takes {got} alone, x is int32") as caught:
+    with pytest.raises(
+        SchemaError, match=rf"f has no form for int32: its parameter 'const {type_}\* x' takes {got} alone, x is int32"
+    ) as caught:
         simple(kernel, x=other)
     assert (caught.value.file, caught.value.line) == ("cell [3]", 5)
 
@@ -101,11 +127,19 @@ def test_pointers_take_their_dtype_and_no_other(type_, dtype):
 @pytest.mark.parametrize("dtype", [f32, f64, f16, bf16, torch.float8_e4m3fn, torch.float8_e5m2, i8, torch.int16, i32, torch.int64,
                                    torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool])  # fmt: skip
 def test_a_template_takes_every_dtype(dtype):
-    assert compiled(simple("template <typename T> __global__ void f(const T* x, T* out) { out[0] = x[1]; }", x=dtype)).resources[0].registers > 0
+    assert (
+        compiled(simple("template <typename T> __global__ void f(const T* x, T* out) { out[0] = x[1]; }", x=dtype))
+        .resources[0]
+        .registers
+        > 0
+    )
 
 
 def test_a_dtype_that_no_type_holds_is_refused():
-    with pytest.raises(SchemaError, match="f has no form for complex64, which no C\\+\\+ type holds; kernels take float32, .*float8_e5m2"):
+    with pytest.raises(
+        SchemaError,
+        match="f has no form for complex64, which no C\\+\\+ type holds; kernels take float32, .*float8_e5m2",
+    ):
         simple("template <typename T> __global__ void f(const T* x, T* out) { out[0] = x[1]; }", x=torch.complex64)
 
 
@@ -114,12 +148,16 @@ def test_headers_come_only_where_they_are_needed():
     assert simple(template).text.split("#line")[0] == '#include "wb_cuda.h"\n'
     assert simple(template, x=f16).text.split("#line")[0] == '#include "wb_cuda.h"\n#include <cuda_fp16.h>\n'
     assert "cuda_fp8.h" in simple(template, x=torch.float8_e5m2).text
-    by_text = simple("__global__ void f(const float* x, float* out) { bfloat16 b = x[0]; half2 h = {}; out[0] = std::max(float(b), float(h.x)); }")
+    by_text = simple(
+        "__global__ void f(const float* x, float* out) { bfloat16 b = x[0]; half2 h = {}; out[0] = std::max(float(b), float(h.x)); }"
+    )
     assert by_text.text.split("#line")[0].splitlines() == [
         '#include "wb_cuda.h"', '#include "wb_cuda_std.h"', "#include <cuda_fp16.h>", "#include <cuda_bf16.h>", "using bfloat16 = __nv_bfloat16;",
     ]  # fmt: skip
     assert compiled(by_text).diagnostics == ()
-    own = simple("struct half { float f; };\nstruct bfloat16 { float f; };\n__global__ void f(const float* x, float* out) { half h{x[0]}; out[0] = h.f; }")
+    own = simple(
+        "struct half { float f; };\nstruct bfloat16 { float f; };\n__global__ void f(const float* x, float* out) { half h{x[0]}; out[0] = h.f; }"
+    )
     assert "cuda_fp16" not in own.text
     assert "using bfloat16" not in own.text
 
@@ -128,7 +166,9 @@ def test_forms_for_several_dtypes_share_one_text():
     template = "template <typename T> __global__ void f(const T* x, T* out) { out[0] = x[0]; }"
     made = [simple(template, x=t) for t in (f32, bf16, f16)]
     shared = cuda_body.together(made)
-    assert {b.text.split("#line")[0] for b in shared} == {'#include "wb_cuda.h"\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n'}
+    assert {b.text.split("#line")[0] for b in shared} == {
+        '#include "wb_cuda.h"\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n'
+    }
     assert [b.names for b in shared] == [("f<float>",), ("f<__nv_bfloat16>",), ("f<__half>",)]
     assert shared[0].text.split("#line")[1] == made[0].text.split("#line")[1]
     build = nvrtc.compile(shared[0].text, arch="sm_90", names=[n for b in shared for n in b.names])
@@ -171,14 +211,21 @@ def test_a_none_tensor_takes_the_type_of_the_others():
 
 def test_one_type_for_two_dtypes_is_refused():
     kernel = "template <typename T> __global__ void f(const T* x, const T* y, T* out) {}"
-    with pytest.raises(SchemaError, match="f: the type T would be float32 for x, float16 for y; give each a type of its own"):
+    with pytest.raises(
+        SchemaError, match="f: the type T would be float32 for x, float16 for y; give each a type of its own"
+    ):
         simple(kernel, "lab::f(Tensor x, Tensor y) -> Tensor", x=f32, y=f16)
 
 
 def test_an_error_is_on_the_users_line():
-    with pytest.raises(BuildError, match=r'cell \[3\], line 6: identifier "nothing" is undefined\n    out\[0\] = nothing;\n             \^') as caught:
+    with pytest.raises(
+        BuildError,
+        match=r'cell \[3\], line 6: identifier "nothing" is undefined\n    out\[0\] = nothing;\n             \^',
+    ) as caught:
         compiled(simple("__global__ void f(const float* x, float* out) {\n  out[0] = nothing;\n}"))
-    assert [(d.file, d.line, d.column, d.excerpt) for d in caught.value.diagnostics] == [("cell [3]", 6, 12, "  out[0] = nothing;")]
+    assert [(d.file, d.line, d.column, d.excerpt) for d in caught.value.diagnostics] == [
+        ("cell [3]", 6, 12, "  out[0] = nothing;")
+    ]
 
 
 PASTED = """\
@@ -224,15 +271,30 @@ def test_pasted_cuda_compiles(dtype):
 
 
 def test_a_function_without_device_compiles_with_a_warning():
-    made = simple("constexpr int up(int a) {\n  return a + 1; }\n__global__ void f(const float* x, float* out) { out[0] = x[up(3)]; }")
+    made = simple(
+        "constexpr int up(int a) {\n  return a + 1; }\n__global__ void f(const float* x, float* out) { out[0] = x[up(3)]; }"
+    )
     build = compiled(made)
-    said, = build.diagnostics
-    assert (said.severity, said.line, said.message) == ("warning", 5, "this function has no __device__; it was compiled as if it had, but nvcc will want it")
-    with pytest.raises(BuildError, match="line 5: this is a function for the host, and a raw cell holds device code alone: write __device__ before it"):
+    (said,) = build.diagnostics
+    assert (said.severity, said.line, said.message) == (
+        "warning",
+        5,
+        "this function has no __device__; it was compiled as if it had, but nvcc will want it",
+    )
+    with pytest.raises(
+        BuildError,
+        match="line 5: this is a function for the host, and a raw cell holds device code alone: write __device__ before it",
+    ):
         compiled(simple("void host() { cudaMalloc(0, 1, 2, 3); }\n__global__ void f(const float* x, float* out) {}"))
 
 
 def test_name_expressions_keep_what_was_written():
-    found = functions("namespace a { __global__ void k(const volatile float* x, float y[], unsigned long long n, const int* __restrict__ i) {} }", "cuda")
-    assert cuda_body.name_expression(found[0], {}) == "(void(*)(const volatile float*, float*, unsigned long long, const int*))a::k"
+    found = functions(
+        "namespace a { __global__ void k(const volatile float* x, float y[], unsigned long long n, const int* __restrict__ i) {} }",
+        "cuda",
+    )
+    assert (
+        cuda_body.name_expression(found[0], {})
+        == "(void(*)(const volatile float*, float*, unsigned long long, const int*))a::k"
+    )
     assert cuda_body.prelude(Source("__global__ void k() {}", "cuda")) == ['#include "wb_cuda.h"']

@@ -55,7 +55,14 @@ def test_the_table_has_every_function_and_device(fake):
     for field, name in type(table).FUNCTIONS:
         assert getattr(table, field) == ctypes.cast(getattr(fake.library, name), ctypes.c_void_p).value
     gpu = table.gpus[2]
-    assert (gpu.ordinal, gpu.arch, gpu.sm_count, gpu.shared, gpu.shared_limit, gpu.clusters) == (2, 90, 132, 49152, 232448, 1)
+    assert (gpu.ordinal, gpu.arch, gpu.sm_count, gpu.shared, gpu.shared_limit, gpu.clusters) == (
+        2,
+        90,
+        132,
+        49152,
+        232448,
+        1,
+    )
     assert not gpu.context  # it costs memory: the first call opens it
     assert driver.table() is table
 
@@ -150,7 +157,10 @@ def test_no_driver_is_said_with_what_still_works(fake, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", missing)
     monkeypatch.setattr(driver, "_open", driver_open)
     assert not driver.available()
-    with pytest.raises(ToolchainError, match=r"there is no NVIDIA driver here \(libcuda.so.1: cannot open.*\)\. CUDA cells are compiled without one, for the architecture in WORKBENCH_ARCH; to run them install the driver"):
+    with pytest.raises(
+        ToolchainError,
+        match=r"there is no NVIDIA driver here \(libcuda.so.1: cannot open.*\)\. CUDA cells are compiled without one, for the architecture in WORKBENCH_ARCH; to run them install the driver",
+    ):
         driver.table()
 
 
@@ -174,7 +184,10 @@ def test_a_driver_without_a_gpu(fake):
 
 
 def test_a_driver_older_than_cuda_12_is_named(fake, monkeypatch):
-    only(monkeypatch, '#define API extern "C" __attribute__((visibility("default")))\nAPI int cuInit(unsigned) { return 0; }\nAPI int cuDriverGetVersion(int* v) { *v = 11080; return 0; }')
+    only(
+        monkeypatch,
+        '#define API extern "C" __attribute__((visibility("default")))\nAPI int cuInit(unsigned) { return 0; }\nAPI int cuDriverGetVersion(int* v) { *v = 11080; return 0; }',
+    )
     with pytest.raises(ToolchainError, match=r"too old: it knows CUDA 11\.8, 12\.0 is needed\. Update the driver"):
         driver.load("anything.cubin")
 

@@ -370,7 +370,9 @@ def test_a_build_that_memory_ended_says_so_and_is_tried_again(monkeypatch):
     text = EXPORT + "int number() { return 43; }"
     real, log = process.run, "g++: fatal error: Killed signal terminated program cc1plus\n"
     monkeypatch.setattr(process, "run", lambda *a, **k: process.Finished(1, log, 0.1))
-    with pytest.raises(BuildError, match="ended by SIGKILL, most likely because memory ran out. Free some memory, lower MAX_JOBS"):
+    with pytest.raises(
+        BuildError, match="ended by SIGKILL, most likely because memory ran out. Free some memory, lower MAX_JOBS"
+    ):
         number(text)
     monkeypatch.setattr(process, "run", real)
     assert number(text) == 43  # nothing of the failure is remembered

@@ -90,7 +90,9 @@ def test_an_architecture_as_torch_writes_it(arch, wanted):
 
 def test_no_nvcc_says_what_to_install(monkeypatch):
     monkeypatch.setattr(nvcc.shutil, "which", lambda *_, **__: None)
-    with pytest.raises(ToolchainError, match="CUDA code on torch::Tensor needs nvcc, and there is none: .*Install the CUDA toolkit"):
+    with pytest.raises(
+        ToolchainError, match="CUDA code on torch::Tensor needs nvcc, and there is none: .*Install the CUDA toolkit"
+    ):
         extension.build([Source(CUDA, "cuda", "k.cu")], name="ext")
 
 

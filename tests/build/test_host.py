@@ -54,13 +54,19 @@ def test_what_is_saved_is_seen_by_backward_alone():
     assert [line for line in lines if not line.startswith("#line")] == [
         "namespace wb_cell {",
         "static auto call(Tensor& x) { return wb::results<Tensor, Tensor>(::norm(x)); }",
-        ("static auto entry(Tensor x) { wb::arrive(x); if (wb::ask(x)) { return wb::pick<0, 1>("
-        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0, 1>(wb_cell::call(x)); }'),
-        ("static auto seen(Tensor x) { wb::arrive(x); if (wb::ask(x)) { return wb::pick<0>("
-        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0>(wb_cell::call(x)); }'),
+        (
+            "static auto entry(Tensor x) { wb::arrive(x); if (wb::ask(x)) { return wb::pick<0, 1>("
+            'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0, 1>(wb_cell::call(x)); }'
+        ),
+        (
+            "static auto seen(Tensor x) { wb::arrive(x); if (wb::ask(x)) { return wb::pick<0>("
+            'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__norm", x)); } return wb::pick<0>(wb_cell::call(x)); }'
+        ),
         "}  // namespace wb_cell",
-        ('WB_MODULE("lab", "CPU", m.impl("norm", TORCH_BOX(&wb_cell::seen)); '
-        'm.impl("norm_forward", TORCH_BOX(&wb_cell::entry));)'),
+        (
+            'WB_MODULE("lab", "CPU", m.impl("norm", TORCH_BOX(&wb_cell::seen)); '
+            'm.impl("norm_forward", TORCH_BOX(&wb_cell::entry));)'
+        ),
     ]
 
 
@@ -104,14 +110,19 @@ def test_a_backward_returns_one_gradient_for_each_tensor_argument():
         'return std::make_tuple(wb::gradient(std::get<0>(wb_got), "lab::f: grad_x"), wb::absent(), '
         'wb::gradient(std::get<1>(wb_got), "lab::f: grad_more")); }'
     )
-    assert lines[4].endswith("{ wb::arrive(grad_out, x, index, more, k, out); wb::make_contiguous(grad_out); return wb::pick<0, 1, 2>(wb_cell::call(grad_out, x, index, more, k, out)); }")
+    assert lines[4].endswith(
+        "{ wb::arrive(grad_out, x, index, more, k, out); wb::make_contiguous(grad_out); return wb::pick<0, 1, 2>(wb_cell::call(grad_out, x, index, more, k, out)); }"
+    )
     assert lines[-1] == 'WB_MODULE("lab", "CPU", m.impl("f_backward", TORCH_BOX(&wb_cell::entry));)'
 
 
 def test_one_that_leaves_gradients_out_registers_beside_the_ops():
     cell = "std::optional<Tensor> backward(const Tensor& x) { return std::nullopt; }"
     text = rendered("lab::f(Tensor x) -> Tensor", cell, entry="backward", gradients=("x",), register_as="f_partial")
-    assert 'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__f_partial_backward", grad_out, x, out)' in text and 'm.impl("f_partial_backward"' in text
+    assert (
+        'wb::slowly<false, 0>(wb_cell::call, "wb_layout::lab__f_partial_backward", grad_out, x, out)' in text
+        and 'm.impl("f_partial_backward"' in text
+    )
 
 
 def test_arguments_that_cpp_has_other_uses_for():
@@ -131,8 +142,10 @@ def test_a_thunk_takes_its_values_from_the_launcher():
         '#line 4 "cell [3]"',
         "WB_EXPORT int wb_call(const wb_value* v) {",
         '#line 4 "cell [3]"',
-        ("  ::norm(wb::borrow(v[0].p), wb::borrow_optional(v[1].p), (Tensor&)(const Tensor&)wb::borrow(v[4].p), "
-        'wb::narrow<float>(v[3].f, "lab::norm: eps", "float epsilon"), wb::narrow<int>(v[2].i, "lab::norm: n", "int n"));'),
+        (
+            "  ::norm(wb::borrow(v[0].p), wb::borrow_optional(v[1].p), (Tensor&)(const Tensor&)wb::borrow(v[4].p), "
+            'wb::narrow<float>(v[3].f, "lab::norm: eps", "float epsilon"), wb::narrow<int>(v[2].i, "lab::norm: n", "int n"));'
+        ),
         "  return 0;",
         "}",
     ]
@@ -180,7 +193,11 @@ def test_conversions(argument, parameter, expression):
 @pytest.mark.parametrize(
     ("argument", "parameter", "message"),
     [
-        ("float", "int a", "the parameter 'int a' cannot take a, which is a float in the schema: write it as 'double a'"),
+        (
+            "float",
+            "int a",
+            "the parameter 'int a' cannot take a, which is a float in the schema: write it as 'double a'",
+        ),
         ("Tensor", "std::vector<Tensor> a", "which is a Tensor in the schema: write it as 'Tensor a'"),
         ("Tensor[]", "const Tensor& a", "which is a Tensor[] in the schema: write it as 'std::vector<Tensor> a'"),
         ("SymInt", "bool a", "which is a SymInt in the schema: write it as 'int64_t a'"),
@@ -188,7 +205,11 @@ def test_conversions(argument, parameter, expression):
         ("float?", "std::optional<int> a", "write it as 'std::optional<double> a'"),
         ("Scalar", "double a", "a is a Scalar, which host cells cannot take: write float"),
         ("Scalar?", "double a", "a is a Scalar?, which host cells cannot take: write float"),
-        ("Generator?", "double a", "a is a Generator?, which host cells cannot take: write the function on torch::Tensor (the full tier)"),
+        (
+            "Generator?",
+            "double a",
+            "a is a Generator?, which host cells cannot take: write the function on torch::Tensor (the full tier)",
+        ),
     ],
 )
 def test_what_no_conversion_exists_for(argument, parameter, message):
@@ -231,7 +252,10 @@ def test_what_does_not_fit_is_told_on_its_line(schema, cell, message, line):
 
 def test_gradients_are_counted():
     cell = "Tensor backward(Tensor x) { return x; }"
-    with pytest.raises(SchemaError, match="backward returns Tensor, 1 gradients; the floating-point tensor arguments are x, w: return one"):
+    with pytest.raises(
+        SchemaError,
+        match="backward returns Tensor, 1 gradients; the floating-point tensor arguments are x, w: return one",
+    ):
         rendered("lab::f(Tensor x, Tensor w) -> Tensor", cell, entry="backward", gradients=("x", "w"))
     with pytest.raises(SchemaError, match="lab::f takes no floating-point tensor, so that there is no gradient"):
         rendered("lab::f(Tensor x) -> Tensor", "void backward(Tensor x) {}", entry="backward", gradients=())
@@ -262,7 +286,10 @@ def test_what_a_thunk_cannot_pass(cell, message):
         ("Tensor", ["Tensor"]),
         ("const torch::stable::Tensor&", ["Tensor"]),
         ("std::vector<Tensor>", ["std::vector<Tensor>"]),
-        ("std::tuple<Tensor, std::vector<Tensor>, std::tuple<int, int>>", ["Tensor", "std::vector<Tensor>", "std::tuple<int,int>"]),
+        (
+            "std::tuple<Tensor, std::vector<Tensor>, std::tuple<int, int>>",
+            ["Tensor", "std::vector<Tensor>", "std::tuple<int,int>"],
+        ),
         ("std::pair<Tensor, std::optional<Tensor>>", ["Tensor", "std::optional<Tensor>"]),
         ("auto", ["auto"]),
     ],

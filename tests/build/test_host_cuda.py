@@ -175,7 +175,13 @@ def for_sm_90(monkeypatch):
 
 @pytest.mark.parametrize(
     ("flags", "arch"),
-    [("", "sm_90"), ("-arch=sm_80", "sm_80"), ("-arch sm_90a", "sm_90a"), (LIST, "sm_90"), ("-arch=sm_100f", "sm_100f")],
+    [
+        ("", "sm_90"),
+        ("-arch=sm_80", "sm_80"),
+        ("-arch sm_90a", "sm_90a"),
+        (LIST, "sm_90"),
+        ("-arch=sm_100f", "sm_100f"),
+    ],
 )
 def test_the_device_half_is_for_the_architecture_of_its_flags(scale, for_sm_90, flags, arch):
     kernel = built(scale, f"//! flags -O3 {flags}\n{SCALE}")
@@ -191,7 +197,10 @@ def test_a_text_that_needs_sm_90a_is_for_it(scale, for_sm_90):
 
 @pytest.mark.parametrize(
     ("flag", "said"),
-    [("-arch=hopper", "-arch=hopper names no GPU architecture"), ("-arch=sm_42", "does not compile for sm_42; .* Write one of these")],
+    [
+        ("-arch=hopper", "-arch=hopper names no GPU architecture"),
+        ("-arch=sm_42", "does not compile for sm_42; .* Write one of these"),
+    ],
 )
 def test_an_architecture_in_flags_that_is_none(scale, for_sm_90, flag, said):
     with pytest.raises(ToolchainError, match=said):
@@ -214,7 +223,10 @@ def test_nvcc_compiles_the_whole_for_it(scale, for_sm_90, text, flags, arch):
 @has_nvcc
 @pytest.mark.parametrize(
     ("flag", "said"),
-    [("-arch=hopper", "-arch=hopper names no GPU architecture"), ("-arch=sm_42", "does not compile for sm_42: write another one in its flags")],
+    [
+        ("-arch=hopper", "-arch=hopper names no GPU architecture"),
+        ("-arch=sm_42", "does not compile for sm_42: write another one in its flags"),
+    ],
 )
 def test_nvcc_is_given_an_architecture_that_is_none(scale, for_sm_90, flag, said):
     with pytest.raises(ToolchainError, match=said):

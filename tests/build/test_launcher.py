@@ -16,9 +16,7 @@ from workbench.source import Source, functions
 
 GOLDEN = Path(__file__).parent / "golden"
 
-RMSNORM = schemas.parse(
-    "lab::rmsnorm(Tensor x, Tensor w, float eps=1e-6) -> Tensor", returns="y", saves="rstd"
-)
+RMSNORM = schemas.parse("lab::rmsnorm(Tensor x, Tensor w, float eps=1e-6) -> Tensor", returns="y", saves="rstd")
 FORWARD = """\
 //! *_, cols = x.shape
 //! rows = prod(x.shape[:-1])
@@ -132,7 +130,10 @@ def test_statement_texts_are_what_the_user_wrote():
     wrote = [line.removeprefix("//! ") for line in FORWARD.splitlines() if line.startswith("//! ")]
     said = [statement_text(s) for s in declared(RMSNORM, FORWARD).statements]
     assert [w for w in wrote if not w.startswith("tune")] == [s for s in said if not s.startswith("tune")]
-    splat = declared(schemas.parse("lab::f(Tensor x) -> Tensor"), "//! out = zeros(*x.shape[1:], 3, dtype=int8)\nvoid f(const float* x, int8_t* out) {}")
+    splat = declared(
+        schemas.parse("lab::f(Tensor x) -> Tensor"),
+        "//! out = zeros(*x.shape[1:], 3, dtype=int8)\nvoid f(const float* x, int8_t* out) {}",
+    )
     assert statement_text(splat.statements[0]) == "out = zeros(*x.shape[1:], 3, dtype=int8)"
 
 
@@ -144,7 +145,10 @@ def bare(schema: Schema) -> Declaration:
     ("schema", "message"),
     [
         (schemas.parse("lab::f(Tensor[] x) -> Tensor"), "x is a list of tensors, which needs the host tier"),
-        (schemas.parse("lab::f(Tensor x, Scalar s) -> Tensor"), "s is a Scalar, which a launcher cannot take: write float"),
+        (
+            schemas.parse("lab::f(Tensor x, Scalar s) -> Tensor"),
+            "s is a Scalar, which a launcher cannot take: write float",
+        ),
         (schemas.parse("lab::f(Tensor x) -> int"), "returns int, a raw cell can only make tensors"),
         (schemas.parse("lab::f(Tensor x) -> Tensor"), r"no directive makes out: write 'out = empty\(...\)'"),
         (

@@ -48,7 +48,9 @@ def fake(the_driver) -> Fake:
     return the_driver
 
 
-def made(parameters: str, results: str, text: str, *, claims: dict | None = None, dtypes: dict | None = None, **names) -> CudaCell:
+def made(
+    parameters: str, results: str, text: str, *, claims: dict | None = None, dtypes: dict | None = None, **names
+) -> CudaCell:
     """A cell whose functions may be called NAME, with its op defined, its launcher registered, float32 installed."""
     name = f"op{next(_numbers)}"
     one = cuda_cell(f"{NS}::{name}({parameters}) -> {results}", text.replace("NAME", name), claims=claims, **names)
@@ -141,7 +143,11 @@ def test_kernels_are_launched_in_text_order_on_one_stream_after_the_zeros(fake):
 
 
 def test_sm_count_is_that_of_the_device(fake):
-    one = made("Tensor x", "Tensor", "//! parts = min(x.numel(), 2 * sm_count)\n//! out = empty(parts)\n//! grid = parts\n//! block = 1\n__global__ void NAME(const float* x, float* out, int parts) { out[blockIdx.x] = parts; }")
+    one = made(
+        "Tensor x",
+        "Tensor",
+        "//! parts = min(x.numel(), 2 * sm_count)\n//! out = empty(parts)\n//! grid = parts\n//! block = 1\n__global__ void NAME(const float* x, float* out, int parts) { out[blockIdx.x] = parts; }",
+    )
     assert call(one, torch.ones(100)).shape == (100,)
     assert call(one, torch.ones(1000)).tolist() == [264.0] * 264
     assert [r.grid[0] for r in fake.launches()] == [100, 264]
@@ -314,7 +320,26 @@ FP8 = [("__nv_fp8_e4m3", torch.float8_e4m3fn, 448.0), ("__nv_fp8_e5m2", torch.fl
 @pytest.mark.parametrize(("spelled", "dtype", "largest"), FP8)
 def test_fp8_parameters_are_rounded_and_stop_at_the_largest_number(fake, spelled, dtype, largest):
     one = scale()
-    values = [0.0, -0.0, 1.0, -1.5, 0.1, 0.3, 3.3, 17.0, 240.0, 250.0, 0.002, 0.001, 0.0009, 1e-5, 1e-9, 300.0, 447.0, 2000.0]
+    values = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.5,
+        0.1,
+        0.3,
+        3.3,
+        17.0,
+        240.0,
+        250.0,
+        0.002,
+        0.001,
+        0.0009,
+        1e-5,
+        1e-9,
+        300.0,
+        447.0,
+        2000.0,
+    ]
     by = next(i for i, p in enumerate(one.declaration.functions[0].parameters) if p.name == "by")
     described = native.descriptor(one.declaration, [one.same(f32)])
     described.kept[1][0].functions[0].parameters[by].type = native._code(spelled)  # the host has no such type
@@ -330,7 +355,10 @@ def test_fp8_parameters_are_rounded_and_stop_at_the_largest_number(fake, spelled
     for v, want in ((1e9, largest), (float("inf"), largest), (-float("inf"), -largest)):
         fake.take()
         call(one, torch.ones(1), v)
-        assert torch.tensor([fake.launches()[0].parameters[2] & 0xFF], dtype=torch.uint8).view(dtype).double().item() == want
+        assert (
+            torch.tensor([fake.launches()[0].parameters[2] & 0xFF], dtype=torch.uint8).view(dtype).double().item()
+            == want
+        )
 
 
 def test_optional_tensors_and_numbers(fake):
@@ -386,7 +414,11 @@ def test_geometry_beyond_the_gpus_limits_is_an_error_on_its_line(fake, where, va
 
 
 def test_geometry_at_the_limits_is_launched(fake):
-    for where, values in (({"grid": "a, b, c"}, (2**31 - 1, 65535, 65535)), ({"block": "a, b, c"}, (4, 4, 64)), ({"block": "a"}, (1024,))):
+    for where, values in (
+        ({"grid": "a, b, c"}, (2**31 - 1, 65535, 65535)),
+        ({"block": "a, b, c"}, (4, 4, 64)),
+        ({"block": "a"}, (1024,)),
+    ):
         one = limited(**where)
         fake.set(run=0)
         call(one, torch.ones(1), *values)
@@ -395,9 +427,16 @@ def test_geometry_at_the_limits_is_launched(fake):
 
 
 def test_the_second_kernels_geometry_is_looked_at_before_the_first_runs(fake):
-    one = made("Tensor(a!) x, int a", "()", "//! grid = 1\n//! block = 1\n__global__ void first(float* x) { *x += 1; }\n//! grid = a\n//! block = 1\n__global__ void second(float* x, signed char a) { *x += 10; }")
+    one = made(
+        "Tensor(a!) x, int a",
+        "()",
+        "//! grid = 1\n//! block = 1\n__global__ void first(float* x) { *x += 1; }\n//! grid = a\n//! block = 1\n__global__ void second(float* x, signed char a) { *x += 10; }",
+    )
     x = torch.zeros(1)
-    for bad, message in ((0, r"grid = a: the grid is 0"), (300, r"a = 300 does not fit the parameter `int8_t a` of second")):
+    for bad, message in (
+        (0, r"grid = a: the grid is 0"),
+        (300, r"a = 300 does not fit the parameter `int8_t a` of second"),
+    ):
         with pytest.raises(RuntimeError, match=message):
             call(one, x, bad)
     assert x.item() == 0
@@ -405,7 +444,10 @@ def test_the_second_kernels_geometry_is_looked_at_before_the_first_runs(fake):
     assert x.item() == 21
 
 
-@pytest.mark.parametrize(("bytes_", "own", "set_to"), [(4096, 0, None), (48 * 1024, 0, None), (48 * 1024 + 4, 0, 232448), (47 * 1024, 2048, 230400), (232448, 0, 232448)])
+@pytest.mark.parametrize(
+    ("bytes_", "own", "set_to"),
+    [(4096, 0, None), (48 * 1024, 0, None), (48 * 1024 + 4, 0, 232448), (47 * 1024, 2048, 230400), (232448, 0, 232448)],
+)
 def test_more_shared_memory_than_48_kb_is_asked_for_once(fake, bytes_, own, set_to):
     one = limited(shared="a", own_shared=own)
     one.install(one.same(f32))  # nothing is asked for yet
@@ -420,7 +462,10 @@ def test_more_shared_memory_than_48_kb_is_asked_for_once(fake, bytes_, own, set_
 
 def test_the_kernels_own_shared_memory_counts(fake):
     one = limited(shared="a", own_shared=1024)
-    with pytest.raises(RuntimeError, match=r"shared = a: 232448 bytes of shared memory and 1024 of the kernel's own __shared__ arrays are more than the 232448 that a block may have on this GPU \(sm_90\) \(line 5\)$"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"shared = a: 232448 bytes of shared memory and 1024 of the kernel's own __shared__ arrays are more than the 232448 that a block may have on this GPU \(sm_90\) \(line 5\)$",
+    ):
         call(one, torch.ones(1), 232448)
     assert fake.launches() == []
 
@@ -494,7 +539,11 @@ def test_the_stream_is_asked_for_at_every_call(fake):
 
 
 def test_tensors_on_two_devices_are_named(fake):
-    one = made("Tensor x, Tensor w", "Tensor", "//! out = empty_like(x)\n//! grid = 1\n//! block = 1\n__global__ void NAME(const float* x, const float* w, float* out) { *out = *x + *w; }")
+    one = made(
+        "Tensor x, Tensor w",
+        "Tensor",
+        "//! out = empty_like(x)\n//! grid = 1\n//! block = 1\n__global__ void NAME(const float* x, const float* w, float* out) { *out = *x + *w; }",
+    )
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
     packet = getattr(getattr(torch.ops, NS), one.schema.name)
     with pytest.raises(RuntimeError, match=r"\(cuda\): w is on device type .*, x on cpu"):
@@ -502,7 +551,11 @@ def test_tensors_on_two_devices_are_named(fake):
 
 
 def test_a_call_without_a_tensor_says_that_nothing_names_the_gpu(fake):
-    one = made("Tensor? x=None", "Tensor", "//! out = empty(1, dtype=float32)\n//! grid = 1\n//! block = 1\n__global__ void NAME(const float* x, float* out) { *out = x ? *x : 7; }")
+    one = made(
+        "Tensor? x=None",
+        "Tensor",
+        "//! out = empty(1, dtype=float32)\n//! grid = 1\n//! block = 1\n__global__ void NAME(const float* x, float* out) { *out = x ? *x : 7; }",
+    )
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
     packet = getattr(getattr(torch.ops, NS), one.schema.name)
     with pytest.raises(RuntimeError, match="no tensor was given, so nothing says on which GPU"):
@@ -513,7 +566,9 @@ def test_a_call_without_a_tensor_says_that_nothing_names_the_gpu(fake):
 
 
 def test_too_many_threads_for_the_kernels_registers(fake):
-    one = made("Tensor x, float by", "Tensor", SCALE.replace("4, 8", "512"), claims={"max_threads": 256, "registers": 168})
+    one = made(
+        "Tensor x, float by", "Tensor", SCALE.replace("4, 8", "512"), claims={"max_threads": 256, "registers": 168}
+    )
     fake.set(launch_code=701)
     message = (
         r"launching op\d+ on a grid of \(1, 1, 1\), blocks of \(512, 1, 1\) and 0 bytes of shared memory failed: too many "
@@ -527,7 +582,10 @@ def test_too_many_threads_for_the_kernels_registers(fake):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (700, r"an illegal memory access was encountered \(CUDA_ERROR_ILLEGAL_ADDRESS\)\. A kernel before this one failed, and the GPU is lost to this process: restart it$"),
+        (
+            700,
+            r"an illegal memory access was encountered \(CUDA_ERROR_ILLEGAL_ADDRESS\)\. A kernel before this one failed, and the GPU is lost to this process: restart it$",
+        ),
         (701, r"too many resources requested for launch \(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES\)$"),
         (209, r"it was compiled for another GPU than this one, sm_90$"),
         (999, r"an error that the driver has no text for \(\?\)$"),

@@ -19,7 +19,13 @@ def build(parts, text="x" * 1000):
 def test_a_build_is_listed_with_what_its_key_was_made_of(fresh_cache):
     made = build({"kind": "body", "flags": ("-O2", "-g"), "text": "void f();\n" * 40})
     (entry,) = listing.entries(Path(fresh_cache))
-    assert (entry.key, entry.store, entry.tier, entry.seconds, entry.labels) == (made.key, "", "body", 0.5, ("cell [1]",))
+    assert (entry.key, entry.store, entry.tier, entry.seconds, entry.labels) == (
+        made.key,
+        "",
+        "body",
+        0.5,
+        ("cell [1]",),
+    )
     assert entry.size > 1000 and entry.made > 0 and entry.used >= entry.made - 5
     assert {"kind": "body", "flags": "-O2 -g"}.items() <= entry.parts.items()
     assert entry.parts["text"].startswith("400 characters, ")
@@ -91,7 +97,9 @@ def test_clearing_leaves_what_a_live_process_uses(fresh_cache):
     assert [e.key for e in listing.entries(Path(fresh_cache))] == [used.key] != [unused.key]
 
 
-@pytest.mark.parametrize(("text", "size"), [("2GB", 2e9), ("2.5 gb", 2.5e9), ("500M", 5e8), ("12KB", 12e3), ("7", 7), ("0", 0), ("9B", 9)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("2GB", 2e9), ("2.5 gb", 2.5e9), ("500M", 5e8), ("12KB", 12e3), ("7", 7), ("0", 0), ("9B", 9)]
+)
 def test_sizes_are_read(text, size):
     assert listing.parsed(text) == size
 
@@ -102,7 +110,17 @@ def test_what_is_no_size(text):
         listing.parsed(text)
 
 
-@pytest.mark.parametrize(("size", "text"), [(0, "0 bytes"), (999, "999 bytes"), (46_800, "46.8 KB"), (2.5e6, "2.5 MB"), (1.93e9, "1.93 GB"), (5e12, "5e+03 GB")])
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (46_800, "46.8 KB"),
+        (2.5e6, "2.5 MB"),
+        (1.93e9, "1.93 GB"),
+        (5e12, "5e+03 GB"),
+    ],
+)
 def test_sizes_are_said(size, text):
     assert listing.size(size) == text
 

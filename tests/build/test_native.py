@@ -136,7 +136,9 @@ def test_what_the_miss_callback_says_is_raised(fresh):
         raise ValueError("the compiler is gone")
 
     fresh.launcher.on_miss(refuse)
-    with pytest.raises(RuntimeError, match=r"^native_tests::rmsnorm \(cpp\): rmsnorm has no form for int32; it has float32$"):
+    with pytest.raises(
+        RuntimeError, match=r"^native_tests::rmsnorm \(cpp\): rmsnorm has no form for int32; it has float32$"
+    ):
         op("rmsnorm")(torch.ones(2, 2, dtype=torch.int32), torch.ones(2))
     with pytest.raises(RuntimeError, match="no kernel was built for these dtypes: x float64, w float32"):
         op("rmsnorm")(torch.ones(2, 2, dtype=f64), torch.ones(2))  # the callback said yes and installed nothing
@@ -173,7 +175,9 @@ def test_texts_and_lines_are_data(fresh):
 
 
 def test_a_wrong_rank_is_told_by_the_unpacking(fresh):
-    with pytest.raises(RuntimeError, match=r"\*_, cols = x.shape: x.shape has 0 dimensions, needs at least 1 \(line 2\)"):
+    with pytest.raises(
+        RuntimeError, match=r"\*_, cols = x.shape: x.shape has 0 dimensions, needs at least 1 \(line 2\)"
+    ):
         op("rmsnorm")(torch.tensor(1.0), torch.ones(1))
 
 
@@ -255,7 +259,12 @@ def test_a_misaligned_input_is_refused(fresh):
 
 
 def test_a_range_of_2_to_31_is_checked_before_the_kernel_sees_it():
-    one = made("wide", "Tensor x, SymInt n", "Tensor", "//! twice = n * 2\n//! out = empty(1)\nvoid wide(float* out, int twice, unsigned char n) { out[0] = twice; }")
+    one = made(
+        "wide",
+        "Tensor x, SymInt n",
+        "Tensor",
+        "//! twice = n * 2\n//! out = empty(1)\nvoid wide(float* out, int twice, unsigned char n) { out[0] = twice; }",
+    )
     one.install(one.same(f32))
     assert op("wide")(torch.ones(1), 7).item() == 14
     with pytest.raises(RuntimeError, match=r"\(cpp\): n = 256 does not fit the parameter `uint8_t n` of wide"):
@@ -294,8 +303,12 @@ def test_directives_compute_as_python_does():
             power = 1 if n <= 1 else 1 << (n - 1).bit_length()
             want = [n // k, n % k, -(-n // k), n / k, power, n**0.5 if n >= 0 else -1.5, min(n, k, 3) - max(n, k), -n + 1,
                     n if not n > 3 and k != 2 else k, 0 < n <= 7 or k == -2]  # fmt: skip
-            torch.testing.assert_close(op("arithmetic")(torch.ones(1), n, k), torch.tensor(want, dtype=f64), rtol=1e-6, atol=0)
-    with pytest.raises(RuntimeError, match=r"native_tests::arithmetic \(cpp\): a = n // k: division by zero \(line 2\)"):
+            torch.testing.assert_close(
+                op("arithmetic")(torch.ones(1), n, k), torch.tensor(want, dtype=f64), rtol=1e-6, atol=0
+            )
+    with pytest.raises(
+        RuntimeError, match=r"native_tests::arithmetic \(cpp\): a = n // k: division by zero \(line 2\)"
+    ):
         op("arithmetic")(torch.ones(1), 1, 0)
     with pytest.raises(RuntimeError, match=r"a = n // k: integer overflow"):
         op("arithmetic")(torch.ones(1), -(2**63), -1)
@@ -304,11 +317,18 @@ def test_directives_compute_as_python_does():
 
 
 def test_nothing_to_do_divides_nothing():
-    one = made("divide", "Tensor x", "Tensor", "//! cols = x.shape[-1]\n//! rows = x.numel() // cols\n//! out = empty_like(x)\nvoid divide(const float* x, float* out, int rows, int cols) { for (int i = 0; i < rows * cols; ++i) out[i] = x[i]; }")
+    one = made(
+        "divide",
+        "Tensor x",
+        "Tensor",
+        "//! cols = x.shape[-1]\n//! rows = x.numel() // cols\n//! out = empty_like(x)\nvoid divide(const float* x, float* out, int rows, int cols) { for (int i = 0; i < rows * cols; ++i) out[i] = x[i]; }",
+    )
     one.install(one.same(f32))
     assert op("divide")(torch.ones(3, 0)).shape == (3, 0)
     assert op("divide")(torch.ones(2, 3)).sum() == 6
-    with pytest.raises(RuntimeError, match=r"cols = x.shape\[-1\]: index -1 is out of range for 0 dimensions \(line 2\)"):
+    with pytest.raises(
+        RuntimeError, match=r"cols = x.shape\[-1\]: index -1 is out of range for 0 dimensions \(line 2\)"
+    ):
         op("divide")(torch.tensor(1.0))
 
 
@@ -350,7 +370,12 @@ def test_optional_tensors_and_numbers():
 void optional(const float* x, const float* shift, float* out, double by, bool has, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = x[i] * by + (shift ? shift[i] : 0) + (has ? 0 : 100);
 }"""
-    one = made("optional", "Tensor x, Tensor? shift=None, float? scale=None, str how='plain', int[]? at=None, bool? on=None", "Tensor", text)
+    one = made(
+        "optional",
+        "Tensor x, Tensor? shift=None, float? scale=None, str how='plain', int[]? at=None, bool? on=None",
+        "Tensor",
+        text,
+    )
     one.install(one.same(f32))
     x = torch.tensor([1.0, 2.0])
     assert op("optional")(x).tolist() == [102.0, 104.0]
@@ -369,7 +394,12 @@ void optional(const float* x, const float* shift, float* out, double by, bool ha
 
 
 def test_a_tensor_that_is_none_has_no_shape():
-    one = made("needs", "Tensor x, Tensor? y=None", "Tensor", "//! n = y.numel()\n//! out = empty(n)\nvoid needs(const float* x, float* out, int n) { for (int i = 0; i < n; ++i) out[i] = x[0]; }")
+    one = made(
+        "needs",
+        "Tensor x, Tensor? y=None",
+        "Tensor",
+        "//! n = y.numel()\n//! out = empty(n)\nvoid needs(const float* x, float* out, int n) { for (int i = 0; i < n; ++i) out[i] = x[0]; }",
+    )
     one.install(one.same(f32))
     assert op("needs")(torch.ones(1), torch.ones(3)).tolist() == [1, 1, 1]
     with pytest.raises(RuntimeError, match=r"n = y.numel\(\): y is None \(line 2\)"):
@@ -377,7 +407,12 @@ def test_a_tensor_that_is_none_has_no_shape():
 
 
 def test_a_tensor_that_no_kernel_takes_may_have_any_dtype():
-    one = made("ignored", "Tensor x, Tensor like", "Tensor", "//! n = like.numel()\n//! out = empty(n)\nvoid ignored(const float* x, float* out, int n) { for (int i = 0; i < n; ++i) out[i] = x[0]; }")
+    one = made(
+        "ignored",
+        "Tensor x, Tensor like",
+        "Tensor",
+        "//! n = like.numel()\n//! out = empty(n)\nvoid ignored(const float* x, float* out, int n) { for (int i = 0; i < n; ++i) out[i] = x[0]; }",
+    )
     one.install(one.same(f32))
     assert op("ignored")(torch.ones(1), torch.ones(2, dtype=bf16)).tolist() == [1, 1]
 
@@ -403,12 +438,20 @@ def test_an_in_place_op_with_strides_writes_through_any_view():
 
 
 def test_a_mutated_argument_is_never_copied():
-    one = made("fill_", "Tensor(a!) x, float v", "()", "//! n = x.numel()\nvoid fill_(float* x, float v, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] = v; }")
+    one = made(
+        "fill_",
+        "Tensor(a!) x, float v",
+        "()",
+        "//! n = x.numel()\nvoid fill_(float* x, float v, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] = v; }",
+    )
     one.install(one.same(f32))
     x = torch.zeros(2, 3)
     op("fill_")(x, 2.0)
     assert x.sum() == 12
-    with pytest.raises(RuntimeError, match=r"x is written in place and not contiguous, and no directive reads x.stride\(\); its strides are \(1, 3\)"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"x is written in place and not contiguous, and no directive reads x.stride\(\); its strides are \(1, 3\)",
+    ):
         op("fill_")(x.t(), 3.0)
     assert x.sum() == 12
 
@@ -433,7 +476,9 @@ void best(const float* x, float* largest, long long* index, int* count, int64_t 
 
 def test_backward_gives_the_gradients_in_the_order_of_the_arguments(fresh):
     one = load(cell(fresh.schema, BACKWARD, entry="backward"))
-    LIBRARY.define("rmsnorm_backward(Tensor? grad_y, Tensor x, Tensor w, float eps, Tensor y, Tensor rstd) -> (Tensor, Tensor)")
+    LIBRARY.define(
+        "rmsnorm_backward(Tensor? grad_y, Tensor x, Tensor w, float eps, Tensor y, Tensor rstd) -> (Tensor, Tensor)"
+    )
     one.launcher.register()
     one.install(one.same(f32))
     x, w = torch.randn(5, 123, requires_grad=True), torch.randn(123, requires_grad=True)
@@ -449,7 +494,9 @@ def test_backward_gives_the_gradients_in_the_order_of_the_arguments(fresh):
 def test_tuned_values_and_literals_come_with_the_descriptor():
     text = "//! tune BLOCK = 4, 8\n//! tune RATE = 0.5, 0.25\n//! m = BLOCK * 3\n//! out = empty(m)\ntemplate <int BLOCK> void tuned(float* out, int m, double r) {}\n"
     body = "//! r = RATE * 2\n"
-    text = text.replace("//! out", body + "//! out").replace("{}", "{ for (int i = 0; i < m; ++i) out[i] = BLOCK + r; }")
+    text = text.replace("//! out", body + "//! out").replace(
+        "{}", "{ for (int i = 0; i < m; ++i) out[i] = BLOCK + r; }"
+    )
     one = made("tuned", "Tensor x", "Tensor", text)
     one.install(one.instance({"x": f32}))
     assert op("tuned")(torch.ones(1)).tolist() == [5.0] * 12
@@ -472,7 +519,12 @@ def test_a_kernel_may_bear_the_name_of_a_c_function():
 
 
 def test_what_a_kernel_throws_is_raised_and_leaks_nothing():
-    one = made("throws", "Tensor x", "Tensor", '#include <stdexcept>\n//! out = empty_like(x)\nvoid throws(const float* x, float* out) { out[0] = 1; if (x[0] > 0) throw std::runtime_error("no positive numbers"); }')
+    one = made(
+        "throws",
+        "Tensor x",
+        "Tensor",
+        '#include <stdexcept>\n//! out = empty_like(x)\nvoid throws(const float* x, float* out) { out[0] = 1; if (x[0] > 0) throw std::runtime_error("no positive numbers"); }',
+    )
     one.install(one.same(f32))
     with pytest.raises(RuntimeError, match="no positive numbers"):
         op("throws")(torch.ones(1))
@@ -538,14 +590,24 @@ def test_a_launcher_is_taken_back_and_put_again(fresh):
 
 
 def test_before_anything_is_installed_a_call_says_so():
-    one = made("empty_handed", "Tensor x", "Tensor", "//! out = empty_like(x)\nvoid empty_handed(const float* x, float* out) { *out = *x; }")
+    one = made(
+        "empty_handed",
+        "Tensor x",
+        "Tensor",
+        "//! out = empty_like(x)\nvoid empty_handed(const float* x, float* out) { *out = *x; }",
+    )
     assert one.launcher.installed is None
     with pytest.raises(RuntimeError, match=r"native_tests::empty_handed \(cpp\): no kernel is installed"):
         op("empty_handed")(torch.ones(1))
 
 
 def test_a_negative_size_is_refused():
-    one = made("negative", "Tensor x, SymInt n", "Tensor", "//! out = empty(3, n)\nvoid negative(const float* x, float* out) { *out = *x; }")
+    one = made(
+        "negative",
+        "Tensor x, SymInt n",
+        "Tensor",
+        "//! out = empty(3, n)\nvoid negative(const float* x, float* out) { *out = *x; }",
+    )
     one.install(one.same(f32))
     with pytest.raises(RuntimeError, match=r"out = empty\(3, n\): size -1 is negative \(line 2\)"):
         op("negative")(torch.ones(1), -1)
@@ -561,7 +623,10 @@ def test_a_file_that_is_no_library_is_a_build_error(tmp_path):
 
 
 def test_a_library_without_the_kernel_is_a_build_error(fresh):
-    other = cell(f"{NS}::other(Tensor x) -> Tensor", "//! out = empty_like(x)\nvoid other(const float* x, float* out) { *out = *x; }").same(f32)
+    other = cell(
+        f"{NS}::other(Tensor x) -> Tensor",
+        "//! out = empty_like(x)\nvoid other(const float* x, float* out) { *out = *x; }",
+    ).same(f32)
     wrong = native.Instance(fresh.same(f32).dtypes, other.library, fresh.same(f32).body)
     with pytest.raises(BuildError, match="has no function wb_call_rmsnorm"):
         native.descriptor(fresh.declaration, [wrong])
@@ -594,7 +659,9 @@ def test_threads_may_call_while_kernels_are_swapped(fresh):
 
 
 def test_a_kernel_without_a_form_names_parameter_and_dtypes(fresh):
-    plain = cell(f"{NS}::plain(Tensor x) -> Tensor", "//! out = empty_like(x)\nvoid plain(const float* x, float* out) {}")
+    plain = cell(
+        f"{NS}::plain(Tensor x) -> Tensor", "//! out = empty_like(x)\nvoid plain(const float* x, float* out) {}"
+    )
     message = "plain has no form for bfloat16: its parameter 'const float\\* x' takes float32 alone, x is bfloat16"
     with pytest.raises(SchemaError, match=message) as caught:
         plain.same(bf16)

@@ -21,7 +21,10 @@ NVCC = shutil.which("nvcc", path=f"{settings.programs()}:/usr/local/cuda/bin")
         (("-rdc=true", "-dlto", "-restrict"), ("-rdc=true", "-dlto", "-restrict")),
         (("-ftz=true", "-fmad=false", "-prec-div=false"), ("-ftz=true", "-fmad=false", "-prec-div=false")),
         (("-extended-lambda", "-diag-suppress=20012"), ("-extended-lambda", "-diag-suppress=20012")),
-        (("-fopenmp", "-march=native", "-Wall"), ("-Xcompiler=-fopenmp", "-Xcompiler=-march=native", "-Xcompiler=-Wall")),
+        (
+            ("-fopenmp", "-march=native", "-Wall"),
+            ("-Xcompiler=-fopenmp", "-Xcompiler=-march=native", "-Xcompiler=-Wall"),
+        ),
         (("-Xcompiler", "-fPIC"), ("-Xcompiler=-fPIC",)),
         (("-include", "a.h", "-isystem", "inc"), ("-include=a.h", "-isystem=inc")),
         (("-iquote", "inc"), ("-Xcompiler=-iquote", "-Xcompiler=inc")),
@@ -49,7 +52,17 @@ def test_every_option_that_nvcc_tells_of_is_its_own():
 
 
 def test_a_cells_halves_share_its_flags():
-    given = ("-gencode", "arch=compute_90a,code=sm_90a", "-Xcompiler", "-fopenmp", "-Xptxas", "-v", "-DN=4", "-restrict", "-lm")
+    given = (
+        "-gencode",
+        "arch=compute_90a,code=sm_90a",
+        "-Xcompiler",
+        "-fopenmp",
+        "-Xptxas",
+        "-v",
+        "-DN=4",
+        "-restrict",
+        "-lm",
+    )
     host, device = host_cuda.parted(given)
     assert host == ("-fopenmp", "-DN=4", "-lm")
     assert device == ("-gencode=arch=compute_90a,code=sm_90a", "-Xptxas=-v", "-DN=4")

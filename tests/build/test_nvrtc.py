@@ -61,7 +61,9 @@ def test_names_resolve_in_the_cubin_and_resources_are_those_of_cuobjdump():
     assert build.tier == "cuda"
     assert (build.cached, build.note, build.diagnostics) == (False, "", ())
     assert set(build.names) <= symbols(build.path)
-    said = subprocess.run([tools() / "cuobjdump", "--dump-resource-usage", build.path], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [tools() / "cuobjdump", "--dump-resource-usage", build.path], capture_output=True, text=True, check=True
+    ).stdout
     registers = dict(re.findall(r"Function (\w+):\s+REG:(\d+)", said))
     assert [r.registers for r in build.resources] == [int(registers[n]) for n in build.names]
     assert [r.kernel for r in build.resources] == ["scale<float>", "scale<double>", "plain"]
@@ -119,17 +121,23 @@ __global__ void big(float* x, int n) {
 
 
 def test_spills_shared_memory_and_stack_are_told():
-    free, = compile(BIG, "big").resources
-    tight, = compile(BIG, "big", flags=("-maxrregcount", "32")).resources
+    (free,) = compile(BIG, "big").resources
+    (tight,) = compile(BIG, "big", flags=("-maxrregcount", "32")).resources
     assert free.spills == 0
     assert free.registers > 64
     assert tight.registers <= 32
     assert tight.spill_stores > 0
     assert tight.spill_loads > 0
     assert 0 < tight.stack <= tight.spill_stores
-    shared, = compile("__global__ void s(float* x) { __shared__ float a[300]; a[threadIdx.x] = x[0]; __syncthreads(); x[1] = a[3]; }", "s").resources
+    (shared,) = compile(
+        "__global__ void s(float* x) { __shared__ float a[300]; a[threadIdx.x] = x[0]; __syncthreads(); x[1] = a[3]; }",
+        "s",
+    ).resources
     assert shared.shared == 1200
-    stack, = compile("__global__ void t(float* x, int n) { float a[100]; for (int i = 0; i < 100; ++i) a[(i * n) % 100] = x[i]; x[0] = a[n]; }", "t").resources
+    (stack,) = compile(
+        "__global__ void t(float* x, int n) { float a[100]; for (int i = 0; i < 100; ++i) a[(i * n) % 100] = x[i]; x[0] = a[n]; }",
+        "t",
+    ).resources
     assert stack.stack == 400
 
 
@@ -165,7 +173,13 @@ def test_the_first_error_is_on_the_users_line(text, line, column, message):
     error = refused(f'#line 2 "cell [3]"\n__global__ void k(float* x) {{\n{text}\n}}\n', "k")
     assert (error.file, error.line) == ("cell [3]", line)
     first = error.diagnostics[0]
-    assert (first.file, first.line, first.column, first.severity, first.message) == ("cell [3]", line, column, "error", message)
+    assert (first.file, first.line, first.column, first.severity, first.message) == (
+        "cell [3]",
+        line,
+        column,
+        "error",
+        message,
+    )
     assert str(error).startswith(f"cell [3], line {line}: {message}")
 
 
@@ -174,17 +188,27 @@ def test_an_error_in_a_template_says_who_asked_for_it(tmp_path):
     text = '#line 2 "cell [3]"\n#include "inner.cuh"\ntemplate <class T>\n__global__ void k(T* x) {\n  x[0] = bad(x[1]);\n}\n'
     error = refused(text, "k<float>", includes=[str(tmp_path)])
     assert (error.file, error.line) == (str(tmp_path / "inner.cuh"), 2)
-    assert [(d.severity, d.file, d.line) for d in error.diagnostics] == [("error", str(tmp_path / "inner.cuh"), 2), ("note", "cell [3]", 5)]
+    assert [(d.severity, d.file, d.line) for d in error.diagnostics] == [
+        ("error", str(tmp_path / "inner.cuh"), 2),
+        ("note", "cell [3]", 5),
+    ]
 
 
 def test_a_warning_of_the_users_text_stays_and_others_go():
-    build = compile('#include <limits>\n#line 2 "cell [3]"\n__global__ void k(float* x) {\n  int unused = 3;\n  x[0] = 1;\n}\n', "k")
-    assert [(d.line, d.severity, d.message) for d in build.diagnostics] == [(3, "warning", 'variable "unused" was declared but never referenced')]
+    build = compile(
+        '#include <limits>\n#line 2 "cell [3]"\n__global__ void k(float* x) {\n  int unused = 3;\n  x[0] = 1;\n}\n', "k"
+    )
+    assert [(d.line, d.severity, d.message) for d in build.diagnostics] == [
+        (3, "warning", 'variable "unused" was declared but never referenced')
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nothing<float>", 'nothing<float>: identifier "nothing" is undefined'), ("k<float, 3>", "k<float, 3>: cannot determine which instance of function template")],
+    [
+        ("nothing<float>", 'nothing<float>: identifier "nothing" is undefined'),
+        ("k<float, 3>", "k<float, 3>: cannot determine which instance of function template"),
+    ],
 )
 def test_a_name_that_does_not_exist(name, message):
     error = refused('#line 2 "cell [3]"\n\ntemplate <typename T> __global__ void k(T* x) { x[0] = 1; }\n', name)
@@ -205,20 +229,33 @@ def test_a_missing_header_says_which_and_where_it_was_looked_for(tmp_path):
 
 def test_a_header_of_the_prelude_is_not_missing_on_a_line_of_the_user(monkeypatch):
     monkeypatch.setattr(cuda_headers, "folders", lambda: ("/nowhere",))
-    error = refused('#include "wb_cuda.h"\n#include <cuda_fp16.h>\n#line 2 "cell [3]"\n' + PLAIN, "plain", file="cell [3]")
+    error = refused(
+        '#include "wb_cuda.h"\n#include <cuda_fp16.h>\n#line 2 "cell [3]"\n' + PLAIN, "plain", file="cell [3]"
+    )
     assert (error.file, error.line) == ("prelude", 2)
-    assert error.message == "there is no header cuda_fp16.h: looked in /nowhere (`flags -IFOLDER` adds one). `pip install nvidia-cuda-runtime` brings it"
+    assert (
+        error.message
+        == "there is no header cuda_fp16.h: looked in /nowhere (`flags -IFOLDER` adds one). `pip install nvidia-cuda-runtime` brings it"
+    )
 
 
 def test_functions_for_the_host_are_told_after_what_is_wrong_elsewhere():
-    error = refused('#line 2 "cell [3]"\nvoid host() { nothing(); }\n__global__ void k(float* x) { x[0] = wrong; }\n', "k", file="cell [3]")
+    error = refused(
+        '#line 2 "cell [3]"\nvoid host() { nothing(); }\n__global__ void k(float* x) { x[0] = wrong; }\n',
+        "k",
+        file="cell [3]",
+    )
     assert [(d.line, d.message) for d in error.diagnostics] == [
         (3, 'identifier "wrong" is undefined'), (2, diagnostics.FOR_THE_HOST), (2, 'identifier "nothing" is undefined'),
     ]  # fmt: skip
 
 
 def test_an_option_that_nvrtc_lacks_is_named_on_its_line():
-    error = refused('#line 2 "cell [3]"\n//! grid = 1\n//! flags -O3 -march=native\n' + PLAIN, "plain", flags=("-O3", "-march=native"))
+    error = refused(
+        '#line 2 "cell [3]"\n//! grid = 1\n//! flags -O3 -march=native\n' + PLAIN,
+        "plain",
+        flags=("-O3", "-march=native"),
+    )
     assert (error.line, error.message.partition("\n")[0]) == (3, "unrecognized option -march=native found")
 
 
@@ -227,7 +264,9 @@ def test_an_option_that_nvrtc_lacks_is_named_on_its_line():
 
 def test_the_users_headers_are_found_and_are_in_the_key(tmp_path):
     (tmp_path / "sub").mkdir()
-    (tmp_path / "warp.cuh").write_text('#include "sub/inner.cuh"\n__device__ float twice(float v) { return v * FACTOR; }\n')
+    (tmp_path / "warp.cuh").write_text(
+        '#include "sub/inner.cuh"\n__device__ float twice(float v) { return v * FACTOR; }\n'
+    )
     (tmp_path / "sub" / "inner.cuh").write_text('#include "beside.cuh"\n')
     (tmp_path / "sub" / "beside.cuh").write_text("#define FACTOR 2\n")
     text = '#include "warp.cuh"\n__global__ void k(float* x) { x[0] = twice(x[1]); }\n'
@@ -285,7 +324,21 @@ __global__ void k(const float* x, float* y) {
     assert re.fullmatch(r"cub/block/block_reduce.cuh: [\d.]+ s of [\d.]+ s", build.note)
 
 
-@pytest.mark.parametrize("name", ["cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h", "math_constants.h", "cuda_pipeline.h", "cuda/std/limits", "cuda.h", "limits", "tuple"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cuda_fp16.h",
+        "cuda_bf16.h",
+        "cuda_fp8.h",
+        "mma.h",
+        "math_constants.h",
+        "cuda_pipeline.h",
+        "cuda/std/limits",
+        "cuda.h",
+        "limits",
+        "tuple",
+    ],
+)
 def test_headers_of_cuda_are_found(name):
     assert compile(f'#include "wb_cuda.h"\n#include <{name}>\n' + PLAIN, "plain").diagnostics == ()
 
@@ -325,15 +378,24 @@ def test_text_that_needs_instructions_of_its_own_generation_gets_them():
     assert build.note == "for sm_90a: setmaxnreg in the text"
     assert ".target sm_90a" in nvrtc.ptx(text, arch=ARCH, names=["k"])
     error = refused(text, "k", arch="sm_80")
-    assert re.match(r"inline assembly: Instruction 'setmaxnreg.inc' not supported on .target 'sm_80'|inline assembly: .*setmaxnreg", error.message)
+    assert re.match(
+        r"inline assembly: Instruction 'setmaxnreg.inc' not supported on .target 'sm_80'|inline assembly: .*setmaxnreg",
+        error.message,
+    )
     assert error.line == 2
 
 
 @pytest.mark.parametrize(
     ("arch", "message"),
     [
-        ("sm_42", r"NVRTC \d+\.\d+ does not compile for sm_42; it knows sm_\d+, .*\. Set WORKBENCH_ARCH to one of these"),
-        ("sm_990", r"NVRTC .* does not compile for sm_990; .* A newer one may: type `pip install 'kernel-workbench\[cuda\]' --upgrade`"),
+        (
+            "sm_42",
+            r"NVRTC \d+\.\d+ does not compile for sm_42; it knows sm_\d+, .*\. Set WORKBENCH_ARCH to one of these",
+        ),
+        (
+            "sm_990",
+            r"NVRTC .* does not compile for sm_990; .* A newer one may: type `pip install 'kernel-workbench\[cuda\]' --upgrade`",
+        ),
         ("gfx90a", r"NVRTC .* does not compile for gfx90a; "),
     ],
 )
@@ -353,7 +415,10 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
     nvrtc_library._nvrtc.cache_clear()
     nvrtc_library.version.cache_clear()
     monkeypatch.setattr(builtins, "__import__", no_cuda)
-    with pytest.raises(ToolchainError, match=r"cuda-bindings, which cannot be imported \(No module named 'cuda.bindings'\)\. Type `pip install 'kernel-workbench\[cuda\]'`"):
+    with pytest.raises(
+        ToolchainError,
+        match=r"cuda-bindings, which cannot be imported \(No module named 'cuda.bindings'\)\. Type `pip install 'kernel-workbench\[cuda\]'`",
+    ):
         compile(PLAIN, "plain")
     monkeypatch.undo()
     assert nvrtc_library.version() >= (12, 0)  # what was missing is not remembered
@@ -368,7 +433,10 @@ def test_without_the_library_the_error_names_it(monkeypatch):
     nvrtc_library._nvrtc.cache_clear()
     nvrtc_library.version.cache_clear()
     monkeypatch.setattr(bindings, "nvrtcVersion", no_library)
-    with pytest.raises(ToolchainError, match=r"cuda-bindings finds no NVRTC library, libnvrtc.so \(Failure finding libnvrtc.so: No such file\)\. Type `pip install"):
+    with pytest.raises(
+        ToolchainError,
+        match=r"cuda-bindings finds no NVRTC library, libnvrtc.so \(Failure finding libnvrtc.so: No such file\)\. Type `pip install",
+    ):
         compile(PLAIN, "plain")
 
 
@@ -413,7 +481,14 @@ def test_a_process_may_end_while_nvrtc_runs(tmp_path):
         time.sleep(0.3)
     """
     environment = {**os.environ, "WORKBENCH_CACHE": str(tmp_path / "other")}
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -427,7 +502,9 @@ def test_ptx_has_the_users_lines():
 
 def test_nothing_of_cuda_is_imported_before_it_is_needed():
     program = "import sys, torch; before = set(sys.modules); import workbench.build.nvrtc, workbench.build.cuda_body; print({m for m in set(sys.modules) - before if m.startswith(('cuda', 'triton'))})"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "set()\n"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
 
 
 def test_prepare_is_quiet_and_quick():
@@ -455,8 +532,22 @@ def test_nvcc_flags_are_translated(flags, translated):
 
 def test_what_the_user_sets_is_not_set_twice():
     made = nvrtc_options.options("sm_90", ("-std=c++17", "-Xptxas", "-v", "-D_CCCL_META_UNROLL_LIMIT=4"), ("/me",))
-    assert made == ("-arch=sm_90", "-diag-suppress=47", "-I/me", "-std=c++17", "--ptxas-options=-v", "-D_CCCL_META_UNROLL_LIMIT=4")
-    assert compile("template <int... N> __global__ void k(float* x) { if constexpr (sizeof...(N) == 0) x[0] = 1; }\n", "k<>", flags=("-std=c++17",)).diagnostics == ()
+    assert made == (
+        "-arch=sm_90",
+        "-diag-suppress=47",
+        "-I/me",
+        "-std=c++17",
+        "--ptxas-options=-v",
+        "-D_CCCL_META_UNROLL_LIMIT=4",
+    )
+    assert (
+        compile(
+            "template <int... N> __global__ void k(float* x) { if constexpr (sizeof...(N) == 0) x[0] = 1; }\n",
+            "k<>",
+            flags=("-std=c++17",),
+        ).diagnostics
+        == ()
+    )
 
 
 def test_readable_names():

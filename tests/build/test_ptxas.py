@@ -43,34 +43,66 @@ def test_resources_of_every_kernel():
         Resources("_Z4foldIfEvPKfPT_ii", 32),
         Resources("_Z3bigPfi", 32, spill_stores=564, spill_loads=588, stack=296, shared=1200),
     )
-    assert ptxas.resources(NVCC) == (Resources("_Z3bigPfi", 40, spill_stores=4, spill_loads=12, stack=8, shared=1040, constant=400),)
+    assert ptxas.resources(NVCC) == (
+        Resources("_Z3bigPfi", 40, spill_stores=4, spill_loads=12, stack=8, shared=1040, constant=400),
+    )
     assert ptxas.resources("") == ()
 
 
 def test_those_that_are_asked_for_in_their_order_under_their_names():
-    assert [r.kernel for r in ptxas.resources(NVRTC, {"_Z3bigPfi": "big", "_Z4foldIfEvPKfPT_ii": "fold<float>", "_Z2no": "no"})] == ["big", "fold<float>"]
+    assert [
+        r.kernel
+        for r in ptxas.resources(NVRTC, {"_Z3bigPfi": "big", "_Z4foldIfEvPKfPT_ii": "fold<float>", "_Z2no": "no"})
+    ] == ["big", "fold<float>"]
 
 
 def test_functions_that_are_not_inlined_spill_for_their_kernels():
     assert ptxas.resources(CALLS) == (Resources("_Z1kPi", 28, spill_stores=40, spill_loads=44),)
 
 
-TEXT = '#line 2 "cell [3]"\n__device__ float missing(float);\n__global__ void k(float* x) {\n  x[0] = missing(x[1]);\n}\n'
+TEXT = (
+    '#line 2 "cell [3]"\n__device__ float missing(float);\n__global__ void k(float* x) {\n  x[0] = missing(x[1]);\n}\n'
+)
 
 
 @pytest.mark.parametrize(
     ("log", "line", "severity", "message"),
     [
-        ("ptxas error   : Entry function '_Z1kPf' uses too much shared data (0x13880 bytes, 0xc000 max)", 3, "error", "k declares 80000 bytes of __shared__ memory, 49152 are the most"),
-        ("ptxas fatal   : Unresolved extern function '_Z7missingf'", 2, "error", "missing is declared, but nothing defines it in device code"),
-        ("ptxas warning : Stack size for entry function '_Z1kPf' cannot be statically determined", 3, "warning", "Stack size for entry function 'k' cannot be statically determined"),
-        ("ptxas application ptx input, line 26; error   : Unknown modifier '.bar'\nptxas fatal   : Ptx assembly aborted due to errors", 0, "error", "inline assembly: Unknown modifier '.bar'"),
-        ("ptxas warning : For profile sm_90 adjusting per thread register count of 16 to lower bound of 24", 0, "warning", "For profile sm_90 adjusting"),
+        (
+            "ptxas error   : Entry function '_Z1kPf' uses too much shared data (0x13880 bytes, 0xc000 max)",
+            3,
+            "error",
+            "k declares 80000 bytes of __shared__ memory, 49152 are the most",
+        ),
+        (
+            "ptxas fatal   : Unresolved extern function '_Z7missingf'",
+            2,
+            "error",
+            "missing is declared, but nothing defines it in device code",
+        ),
+        (
+            "ptxas warning : Stack size for entry function '_Z1kPf' cannot be statically determined",
+            3,
+            "warning",
+            "Stack size for entry function 'k' cannot be statically determined",
+        ),
+        (
+            "ptxas application ptx input, line 26; error   : Unknown modifier '.bar'\nptxas fatal   : Ptx assembly aborted due to errors",
+            0,
+            "error",
+            "inline assembly: Unknown modifier '.bar'",
+        ),
+        (
+            "ptxas warning : For profile sm_90 adjusting per thread register count of 16 to lower bound of 24",
+            0,
+            "warning",
+            "For profile sm_90 adjusting",
+        ),
     ],
     ids=["shared", "undefined", "stack", "asm", "registers"],
 )
 def test_messages_are_on_the_lines_of_the_kernels(log, line, severity, message):
-    said, = ptxas.diagnostics(log, Lines(TEXT, "cell"))
+    (said,) = ptxas.diagnostics(log, Lines(TEXT, "cell"))
     assert (said.severity, said.line) == (severity, line)
     assert said.message.startswith(message)
     assert said.file == ("cell [3]" if line else "cell")
@@ -100,7 +132,13 @@ def test_lines_of_ptx_lead_to_the_users():
 
 @pytest.mark.parametrize(
     ("symbol", "name"),
-    [("_Z1kPf", "k"), ("_ZN4mine4deep5firstIfEEvPKT_PS2_", "mine::deep::first"), ("second", "second"), ("_ZN12_GLOBAL__N_11kEPf", "k"), ("_ZL6hiddenf", "hidden")],
+    [
+        ("_Z1kPf", "k"),
+        ("_ZN4mine4deep5firstIfEEvPKT_PS2_", "mine::deep::first"),
+        ("second", "second"),
+        ("_ZN12_GLOBAL__N_11kEPf", "k"),
+        ("_ZL6hiddenf", "hidden"),
+    ],
 )
 def test_plain_names(symbol, name):
     assert ptxas.plain_name(symbol) == name

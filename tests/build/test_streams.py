@@ -40,7 +40,13 @@ sys.exit(0 if library.probe(7) == 1 else 3)
 def built(folder: Path, kind: str, extra: Sequence[str]) -> Path:
     compiler, output = toolchain.compiler(), folder / "probe.so"
     text = ["-shared", "-x", "c++", "-", "-x", "none", "-o", str(output)]
-    command = [*compiler.command, *flags.compiling(compiler, kind, ()), *text, *flags.linking(compiler, kind, extra), *extra]
+    command = [
+        *compiler.command,
+        *flags.compiling(compiler, kind, ()),
+        *text,
+        *flags.linking(compiler, kind, extra),
+        *extra,
+    ]
     done = subprocess.run(command, input=TEXT, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     return output

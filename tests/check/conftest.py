@@ -19,7 +19,9 @@ class StandIn:
         name = f"standin::f{uuid.uuid4().hex[:10]}"
         mutates = options.get("mutates", ())
         self.reference = reference
-        self.schema = schema.from_function(reference or kernel, name, mutates=mutates, returns=options.get("returns", ()))
+        self.schema = schema.from_function(
+            reference or kernel, name, mutates=mutates, returns=options.get("returns", ())
+        )
         self.qualname = self.schema.qualname
         self.random = options.get("random", False)
         self.compare_function = options.get("compare")

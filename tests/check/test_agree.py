@@ -298,7 +298,9 @@ def test_autocast_is_off():
     assert wanted.outputs[0].value.dtype is F32
 
 
-@pytest.mark.parametrize(("shape", "piece"), [((40, 50), 100), ((40, 50), 49), ((7, 3, 16), 100), ((1, 400), 100), ((400, 2), 100)])
+@pytest.mark.parametrize(
+    ("shape", "piece"), [((40, 50), 100), ((40, 50), 49), ((7, 3, 16), 100), ((1, 400), 100), ((400, 2), 100)]
+)
 @pytest.mark.parametrize("wrong", [None, (-1, -1), (3, 0)])
 def test_a_large_output_is_judged_in_pieces_as_it_is_as_a_whole(monkeypatch, shape, piece, wrong):
     wanted = expected(torch.sin, ONE, one(*shape))

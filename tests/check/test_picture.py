@@ -52,7 +52,13 @@ def test_errors_are_a_map_of_their_own_and_the_worst_say_what_went_in():
     got = wanted.clone()
     got[1, 2] += 4.0
     got[0, 1] -= 1.0
-    found = mismatch("out", got, wanted, got != wanted, inputs={"x": x, "w": w, "k": 2.0, "big": torch.zeros(3, 2, 4), "turned": torch.zeros(9, 9)})
+    found = mismatch(
+        "out",
+        got,
+        wanted,
+        got != wanted,
+        inputs={"x": x, "w": w, "k": 2.0, "big": torch.zeros(3, 2, 4), "turned": torch.zeros(9, 9)},
+    )
     assert found.errors == ((0.0, 0.25, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0))
     assert found.inputs == ("x[1, 2]=6, w[2]=12", "x[0, 1]=1, w[1]=11")
     assert mismatch("out", got, wanted, got != wanted).inputs == ()

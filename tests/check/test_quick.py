@@ -83,7 +83,9 @@ def test_wrong_values(standin):
 
     failed = failures(check(standin(kernel, reference, cases)))
     assert [f[0] for f in failed] == ["agreement", "agreement"]
-    assert failed[0][2] == "No rounding is that far off: look at indices, at bounds of loops, at what a sum begins with."
+    assert (
+        failed[0][2] == "No rounding is that far off: look at indices, at bounds of loops, at what a sum begins with."
+    )
 
 
 def test_a_reference_that_raises_on_a_case_of_its_own(standin):
@@ -104,7 +106,11 @@ def test_a_reference_that_raises_on_a_case_of_its_own(standin):
         raise ValueError
 
     report = check(standin(reference, never, cases))
-    assert [(r.check, r.status) for r in report.rows] == [("reference", "fail"), ("reference", "fail"), ("agreement", "skip")]
+    assert [(r.check, r.status) for r in report.rows] == [
+        ("reference", "fail"),
+        ("reference", "fail"),
+        ("agreement", "skip"),
+    ]
 
 
 def test_wrong_dtype_of_half_inputs_only(standin):
@@ -237,11 +243,20 @@ def test_checking_twenty_times_compiles_each_time(standin):
 
 
 def test_every_row_has_cures():
-    names = {"agreement", "schema", "autograd registration", "fake", "gradients", "gradcheck", "compile", "compiled = eager"}
+    names = {
+        "agreement",
+        "schema",
+        "autograd registration",
+        "fake",
+        "gradients",
+        "gradcheck",
+        "compile",
+        "compiled = eager",
+    }
     assert names <= {c.about for c in TABLE}
-    assert cure("agreement", "out: 3 of 9 elements differ, most at [1]: 0 where 1 was wanted; 3 were never written") == (
-        "Elements are not written: look at the grid, or the last rows and columns."
-    )
+    assert cure(
+        "agreement", "out: 3 of 9 elements differ, most at [1]: 0 where 1 was wanted; 3 were never written"
+    ) == ("Elements are not written: look at the grid, or the last rows and columns.")
     assert cure("schema", "nobody knows this one") == ""
 
 

@@ -55,7 +55,13 @@ def test_load_as_json_is_one_object_and_nothing_else(capsys, folder, namespace):
     code, out, err = run(capsys, "load", folder, "--json")
     said = json.loads(out)
     assert (code, said["command"], said["ok"]) == (0, "load", True)
-    assert said["ops"] == [{"name": f"{namespace}::scale", "schema": f"{namespace}::scale(Tensor x, float k=2.0) -> Tensor", "slots": ["forward cpu v1"]}]
+    assert said["ops"] == [
+        {
+            "name": f"{namespace}::scale",
+            "schema": f"{namespace}::scale(Tensor x, float k=2.0) -> Tensor",
+            "slots": ["forward cpu v1"],
+        }
+    ]
     assert said["lines"][0]["installed"] is True and said["lines"][0]["trial"]["outcomes"][0]["status"] == "agree"
     assert "scale cpp" not in err
 
@@ -90,7 +96,11 @@ def test_a_command_line_that_makes_no_sense_is_2(capsys, words):
 
 def test_check_is_1_where_a_row_fails(capsys, folder, monkeypatch):
     assert run(capsys, "check", folder)[0] == 0
-    monkeypatch.setattr(wb.Op, "check", lambda self, level, sanitize: Check(self.qualname, (Row("agreement", "odd", "fail", f"{level} {sanitize}"),)))
+    monkeypatch.setattr(
+        wb.Op,
+        "check",
+        lambda self, level, sanitize: Check(self.qualname, (Row("agreement", "odd", "fail", f"{level} {sanitize}"),)),
+    )
     code, out, _ = run(capsys, "check", folder, "--level", "full", "--sanitize")
     assert code == 1 and "FAIL" in out and "full True" in out
 
@@ -113,7 +123,9 @@ def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
 
     monkeypatch.setattr(profile_run, "BUDGET_S", 0.02)
     monkeypatch.setattr(profile_machine, "copy_gb_per_s", lambda device: 10.0)
-    code, out, _ = run(capsys, "profile", folder, "--case", "odd", "--trace", folder / "t.json", "--html", folder / "p.html")
+    code, out, _ = run(
+        capsys, "profile", folder, "--case", "odd", "--trace", folder / "t.json", "--html", folder / "p.html"
+    )
     assert code == 0 and "on odd float32 | cpu" in out
     assert "traceEvents" in json.loads((folder / "t.json").read_text())
     assert (folder / "p.html").read_text().startswith("<!DOCTYPE html>")
@@ -196,7 +208,14 @@ def test_how_long_ago():
 
 @pytest.mark.slow
 def test_as_a_program_of_its_own(folder):
-    done = subprocess.run([sys.executable, "-m", "workbench", "load", str(folder), "--json"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", "load", str(folder), "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"] is True
 
@@ -216,7 +235,10 @@ def test_what_the_users_code_raises_is_told_with_its_place(capsys, tmp_path, mon
     assert (code, out) == (1, "")
     head, *rest = err.splitlines()
     assert head == f"{file}, line 2, raised RuntimeError: boom"
-    assert [line.strip() for line in rest if "File" in line] == [f'File "{file}", line 4, in <module>', f'File "{file}", line 2, in inner']
+    assert [line.strip() for line in rest if "File" in line] == [
+        f'File "{file}", line 4, in <module>',
+        f'File "{file}", line 2, in inner',
+    ]
     assert "runpy" not in err and "cli/run.py" not in err
 
     code, out, err = run(capsys, *words, tmp_path, "--json")
@@ -231,7 +253,9 @@ def test_a_file_that_is_not_python_or_ends_the_program(capsys, tmp_path):
     file = tmp_path / "op.py"
     file.write_text("import torch\ndef f(:\n    pass\n")
     code, out, err = run(capsys, "load", tmp_path)
-    assert (code, out) == (1, "") and err.startswith(f"{file}, line 2, is not Python: SyntaxError: ") and "def f(:" in err
+    assert (
+        (code, out) == (1, "") and err.startswith(f"{file}, line 2, is not Python: SyntaxError: ") and "def f(:" in err
+    )
     error = json.loads(run(capsys, "load", tmp_path, "--json")[1])["error"]
     assert (error["kind"], error["file"], error["line"]) == ("SyntaxError", str(file), 2)
     file.write_text("import sys\nsys.exit(0)\n")

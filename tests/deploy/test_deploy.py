@@ -97,7 +97,11 @@ def test_a_batch_that_is_none(inputs):
 
 def test_a_triton_kernel_goes_into_the_model_on_a_gpu(scale):
     class Stand:
-        qualname, slots, reference = "lab::f", {("forward", "cuda"): wb.ops[scale.qualname].slots["forward", "cpu"]}, None
+        qualname, slots, reference = (
+            "lab::f",
+            {("forward", "cuda"): wb.ops[scale.qualname].slots["forward", "cpu"]},
+            None,
+        )
 
     assert graph._how(Stand, "cuda") == NATIVE
     kernel = type("K", (), {"inlined": "digest"})
@@ -106,7 +110,9 @@ def test_a_triton_kernel_goes_into_the_model_on_a_gpu(scale):
     with pytest.raises(SaveError, match=r"lab::f has no kernel for cpu that can be .* write a %%cpp cell"):
         graph._how(Stand, "cpu")
     kernel.inlined = ""  # torch cannot look into it
-    with pytest.raises(SaveError, match=r"lab::f has no kernel for cuda that can be .* no reference: write a %%cuda cell"):
+    with pytest.raises(
+        SaveError, match=r"lab::f has no kernel for cuda that can be .* no reference: write a %%cuda cell"
+    ):
         graph._how(Stand, "cuda")
     Stand.reference = torch.sin
     assert graph._how(Stand, "cuda") == TRACED
@@ -233,7 +239,11 @@ def test_one_that_fails_goes_beside_one_that_works(twist, quick, tmp_path, monke
     monkeypatch.setattr(ran, "in_python", lambda folder, on, *_: Ran("Python", on, problem="it differs"))
     for _ in range(2):
         report = wb.deploy(lambda x: twist(x) + 1, x, root)
-        assert not report.ok and report.path == str(tmp_path / "model.failed") and (tmp_path / "model.failed" / "run.py").exists()
+        assert (
+            not report.ok
+            and report.path == str(tmp_path / "model.failed")
+            and (tmp_path / "model.failed" / "run.py").exists()
+        )
         assert f"{root} stays as it was: what fails is in a folder beside it" in report.notes
     assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
     assert wb.deploy(twist, x, tmp_path / "first").path == str(tmp_path / "first")  # there was none to lose
@@ -248,7 +258,9 @@ def test_nested_outputs_in_python(tmp_path):
     """What run.py makes of a model's results: a flat list of tensors, as the C++ program has it."""
     from workbench.save import templates
 
-    text = templates.render("deploy/run.py.j2", name="m", libraries=[], ops=[], torch=torch.__version__, device="cpu", package="m_ops")
+    text = templates.render(
+        "deploy/run.py.j2", name="m", libraries=[], ops=[], torch=torch.__version__, device="cpu", package="m_ops"
+    )
     scope = {"__name__": "run", "__file__": str(tmp_path / "run.py")}
     exec(compile(text, "run.py", "exec"), scope)
     scope["load"] = lambda: lambda x: ({"lo": x - 1, "hi": x + 1}, [x, (2 * x,)], 3)
@@ -264,7 +276,9 @@ def test_a_file_of_the_users_own_in_the_way_of_a_new_one(twist, quick, tmp_path,
     (root / "model.onnx").write_text("another model")
     monkeypatch.setattr("workbench.deploy.onnx.write", lambda program, ops, path: path.write_bytes(b"onnx"))
     monkeypatch.setattr("workbench.deploy.onnx.ran", lambda *_: Ran("ONNX", "example", 1, 1))
-    with pytest.raises(SaveError, match=r"model\.onnx is of no earlier deployment and would be written over: move it away"):
+    with pytest.raises(
+        SaveError, match=r"model\.onnx is of no earlier deployment and would be written over: move it away"
+    ):
         wb.deploy(twist, x, root, onnx=True)
     assert (root / "model.onnx").read_text() == "another model"
 
@@ -302,7 +316,9 @@ def test_a_step_that_fails_leaves_what_was_there(scale, tmp_path, monkeypatch):
 
 
 def test_an_op_that_cannot_be_saved_says_so(scale, tmp_path, monkeypatch):
-    monkeypatch.setattr("workbench.deploy.save", lambda *a, **k: (_ for _ in ()).throw(SaveError("cell 3 captures `sheet`")))
+    monkeypatch.setattr(
+        "workbench.deploy.save", lambda *a, **k: (_ for _ in ()).throw(SaveError("cell 3 captures `sheet`"))
+    )
     with pytest.raises(SaveError, match="cell 3 captures `sheet`"):
         wb.deploy(scale, torch.ones(2, 3), tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -339,9 +355,13 @@ def test_a_model_that_kills_python_says_what_else_to_try(tmp_path, monkeypatch, 
 def test_the_report_says_how_each_op_runs_and_what_each_run_gave():
     runs = (Ran("Python", "example", 2, 1, 1e-7), Ran("C++", "example", 1, 1, 0.0, 41.0),
             Ran("ONNX", "example", problem="no such op"), Ran("C++", "another batch", skipped="CMake is not here"))  # fmt: skip
-    report = Deployed("/m/norm", "norm", "cpu", (("lab::norm", NATIVE), ("lab::f", TRACED)), runs, {"model": 20.0, "runs": 4.0})
+    report = Deployed(
+        "/m/norm", "norm", "cpu", (("lab::norm", NATIVE), ("lab::f", TRACED)), runs, {"model": 20.0, "runs": 4.0}
+    )
     assert not report.ok and report.to_dict()["runs"][1]["microseconds"] == 41.0
-    assert str(report) == """\
+    assert (
+        str(report)
+        == """\
 norm | cpu | model.pt2 in /m/norm | 24.0 s
   lab::norm  runs its library
   lab::f     runs its reference, compiled into the model
@@ -350,8 +370,15 @@ norm | cpu | model.pt2 in /m/norm | 24.0 s
   ONNX    example          FAILED: no such op
   C++     another batch    not run: CMake is not here
 run it: python /m/norm/run.py, or /m/norm/bin/run /m/norm (no Python)"""
+    )
     seen = html.of(report)
-    for part in (">lab::norm</span></td>", "runs its library", "FAILED: no such op", "not run: CMake is not here", "41 µs"):
+    for part in (
+        ">lab::norm</span></td>",
+        "runs its library",
+        "FAILED: no such op",
+        "not run: CMake is not here",
+        "41 µs",
+    ):
         assert part in seen
     assert seen.count('class="dot p"') == 2 and seen.count('class="dot f"') == seen.count('class="dot s"') == 1
     assert "&lt;b&gt;" in html.of(Deployed("/m", "<b>", "cpu", (), (), {})) and "<b>" not in html.of(
@@ -388,7 +415,9 @@ def test_it_runs_in_python_and_in_cpp_with_the_bits_of_eager(norm):
     assert report.ok, str(report)
     assert report.ops == (("lab::rmsnorm", NATIVE),)
     by = {(r.by, r.on): r for r in report.runs}
-    assert set(by) == {(w, on) for w in ("Python", "C++") for on in ("example", "another batch")} | {("ONNX", "example")}
+    assert set(by) == {(w, on) for w in ("Python", "C++") for on in ("example", "another batch")} | {
+        ("ONNX", "example")
+    }
     assert all(r.equal == r.outputs == 1 for r in report.runs), str(report)
     assert by["C++", "example"].microseconds > 0
     assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE((folder / "ops").stat().st_mode) == 0o777 & ~_umask()

@@ -38,16 +38,16 @@ def parts(model: Path) -> tuple[str, str]:
 def test_a_cuda_kernel_is_a_library_beside_the_model(namespace, tmp_path):
     norm = op("rmsnorm", namespace, ("rmsnorm.cu",))
     w = torch.rand(512, device="cuda")
-    report = wb.deploy(
-        lambda x: norm(x, w, 1e-5), torch.randn(64, 512, device="cuda"), tmp_path / "norm", batch=True
-    )
+    report = wb.deploy(lambda x: norm(x, w, 1e-5), torch.randn(64, 512, device="cuda"), tmp_path / "norm", batch=True)
     right(report, NATIVE)
     assert all(r.equal == r.outputs == 1 for r in report.runs), str(report)  # the same kernel gives the same bits
     assert norm.qualname in parts(tmp_path / "norm" / "model.pt2")[0]
     said = subprocess.run(["ldd", tmp_path / "norm" / "bin" / "run"], capture_output=True, text=True, check=True).stdout
     assert "libtorch_cuda" in said and "libpython" not in said
     moved = shutil.copytree(tmp_path / "norm", tmp_path / "moved")
-    done = subprocess.run([moved / "bin" / "run", moved], capture_output=True, text=True, env={"PATH": "/nowhere"}, check=False)
+    done = subprocess.run(
+        [moved / "bin" / "run", moved], capture_output=True, text=True, env={"PATH": "/nowhere"}, check=False
+    )
     assert done.returncode == 0 and "output 0 equal" in done.stdout, done.stderr
 
 

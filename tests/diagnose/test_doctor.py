@@ -22,11 +22,15 @@ def test_the_public_verb_is_a_check_with_a_row_for_each_look():
 
 
 def test_a_name_that_is_not_looked_at():
-    with pytest.raises(WorkbenchError, match="'compilers' is not looked at; the names are python, torch, compiler, openmp"):
+    with pytest.raises(
+        WorkbenchError, match="'compilers' is not looked at; the names are python, torch, compiler, openmp"
+    ):
         wb.doctor(["compilers"])
 
 
-@pytest.mark.parametrize("name", ["python", "torch", "compiler", "openmp", "headers", "ninja", "cache", "widgets", "triton"])
+@pytest.mark.parametrize(
+    "name", ["python", "torch", "compiler", "openmp", "headers", "ninja", "cache", "widgets", "triton"]
+)
 def test_what_this_machine_has_passes(name):
     found = row(name)
     assert (found.status, found.cure) == ("pass", ""), found
@@ -79,7 +83,9 @@ def test_an_old_torch(monkeypatch):
 
 
 def test_torch_headers_that_do_not_compile(monkeypatch):
-    monkeypatch.setattr(host, "ran", lambda *a, **k: subprocess.CompletedProcess([], 1, "library.h:3: fatal error: c10 missing"))
+    monkeypatch.setattr(
+        host, "ran", lambda *a, **k: subprocess.CompletedProcess([], 1, "library.h:3: fatal error: c10 missing")
+    )
     found = row("headers")
     assert found.status == "fail" and "c10 missing" in found.detail and "--force-reinstall torch" in found.cure
 
@@ -120,7 +126,10 @@ def test_a_gpu_that_a_torch_for_the_cpu_cannot_use(monkeypatch):
     smi(monkeypatch, 0, "NVIDIA H200, 580.65")
     monkeypatch.setattr(torch.version, "cuda", None)
     found = row("driver")
-    assert found.status == "fail" and "there is a GPU (NVIDIA H200, 580.65), but this torch is built for the CPU alone" in found.detail
+    assert (
+        found.status == "fail"
+        and "there is a GPU (NVIDIA H200, 580.65), but this torch is built for the CPU alone" in found.detail
+    )
     assert "pytorch.org/get-started" in found.cure
 
 
@@ -145,7 +154,14 @@ def test_without_a_driver_nothing_fails(monkeypatch):
 
 @pytest.mark.parametrize(
     ("known", "wanted"),
-    [(["sm_80", "sm_90"], True), (["sm_86", "sm_89"], False), (["sm_80", "compute_80"], True), (["sm_100"], False), (["sm_90a"], True), ([], False)],
+    [
+        (["sm_80", "sm_90"], True),
+        (["sm_86", "sm_89"], False),
+        (["sm_80", "compute_80"], True),
+        (["sm_100"], False),
+        (["sm_90a"], True),
+        ([], False),
+    ],
 )
 def test_which_gpus_the_kernels_of_a_torch_run_on(known, wanted):
     assert device.covers(known, 9, 0) is wanted

@@ -52,13 +52,16 @@ def test_f40_a_kernel_that_accumulates_is_tuned_on_copies(namespace):
         x.add_(y)
 
     add_.cases(lambda t: iter([(t(64), t(64))]))
-    wb.cpp(add_, """
+    wb.cpp(
+        add_,
+        """
 //! tune STEP = 1, 2
 //! n = x.numel()
 void add_(float* x, const float* y, int64_t n) {
   for (int64_t k = 0; k < STEP; ++k) for (int64_t i = k; i < n; i += STEP) x[i] += y[i];
 }
-""")
+""",
+    )
     case = add_.case_list()[0]
     before = [t.clone() for t in case.args]
     assert statuses(add_.tune("64"), "STEP") == {1: "timed", 2: "timed"}
@@ -72,14 +75,17 @@ void add_(float* x, const float* y, int64_t n) {
 
 def test_f41_two_configurations_that_write_a_half_each_fail_alone(namespace):
     """Into one buffer, the second would fill the holes of the first."""
-    twice = doubled(namespace, """
+    twice = doubled(
+        namespace,
+        """
 //! tune HALF = 0, 1, 2
 //! n = x.numel()
 //! out = empty(x.shape)
 void twice(const float* x, float* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) if (HALF == 0 || (HALF == 1) == (i < n / 2)) out[i] = 2 * x[i];
 }
-""")
+""",
+    )
     report = twice.tune("16x32")
     assert statuses(report, "HALF") == {0: "timed", 1: "mismatch", 2: "mismatch"}
     assert "never written" in next(r.reason for r in report.rows if r.config["HALF"] == 1)
@@ -88,7 +94,9 @@ void twice(const float* x, float* out, int64_t n) {
 
 def test_f42_what_fails_is_a_row_with_its_reason_and_the_rest_is_timed(namespace, monkeypatch):
     monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 0.5)
-    twice = doubled(namespace, """
+    twice = doubled(
+        namespace,
+        """
 //! tune MODE = 0, 1, 2, 3
 //! n = x.numel()
 //! out = empty(x.shape)
@@ -99,7 +107,8 @@ void twice(const float* x, float* out, int64_t n) {
   if (MODE == 2) *reinterpret_cast<volatile int*>(8) = 1;
   for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i];
 }
-""")
+""",
+    )
     report = twice.tune("16x32")
     assert statuses(report, "MODE") == {0: "timed", 1: "build", 2: "crash", 3: "hang"}
     said = {r.config["MODE"]: r.reason for r in report.rows}
@@ -183,6 +192,7 @@ def test_f51_the_third_profile_of_a_session_is_as_right_as_the_first(namespace):
 
 def test_f52_a_trace_is_exported_and_shown_as_often_as_one_likes(namespace, tmp_path):
     report = profiled(namespace).profile("4x8")
+
     def shown() -> str:
         return re.sub(r"wb-[0-9a-f]{8}", "", report._repr_mimebundle_()["text/html"])  # a name for the radio buttons
 

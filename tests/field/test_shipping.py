@@ -42,7 +42,9 @@ def native(tmp_path, namespace):
 
 def python(program: str, path: str | os.PathLike = "", **more):
     environment = {**os.environ, "PYTHONPATH": os.fspath(path)}
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment, **more)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment, **more
+    )
 
 
 def test_f49_an_exported_model_runs_where_the_package_is_imported(python_only, tmp_path):
@@ -66,9 +68,14 @@ torch.export.save(torch.export.export(Model(), (torch.ones(2, 3),)), "model.pt2"
 
 def test_f55_a_build_that_sees_no_torch_says_how_to_build(native, tmp_path):
     blocked = "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['setup.py', '-q', 'build_ext', '--build-lib', {!r}]; "
-    done = python((blocked + "runpy.run_path('setup.py', run_name='__main__')").format(str(tmp_path / "out")), cwd=native)
+    done = python(
+        (blocked + "runpy.run_path('setup.py', run_name='__main__')").format(str(tmp_path / "out")), cwd=native
+    )
     assert done.returncode != 0 and "Traceback" not in done.stderr
-    assert "torch is not installed where it is built" in done.stderr and "pip install --no-build-isolation ." in done.stderr
+    assert (
+        "torch is not installed where it is built" in done.stderr
+        and "pip install --no-build-isolation ." in done.stderr
+    )
 
 
 @pytest.mark.slow
@@ -104,7 +111,10 @@ def test_f59_another_cuda_is_a_sentence_and_no_error_of_the_loader(native, tmp_p
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    with pytest.raises(ImportError, match=r"scale_ops was built for CUDA 12\.8, this torch \(.*\) is for CUDA 13\.0: install a torch for CUDA 12"):
+    with pytest.raises(
+        ImportError,
+        match=r"scale_ops was built for CUDA 12\.8, this torch \(.*\) is for CUDA 13\.0: install a torch for CUDA 12",
+    ):
         module._built_for()
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     module._built_for()

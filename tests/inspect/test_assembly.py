@@ -67,7 +67,11 @@ def test_addresses_become_labels_and_padding_goes():
 def test_only_the_users_functions_are_shown():
     found = assembly.functions(LISTING)
     assert [f.name for f in assembly.user_functions(found, "0", cpp.GENERATED)] == ["add"]
-    assert not cpp.GENERATED.search("_Z6my_wb_f") and cpp.GENERATED.search("_Z7wb_callv") and cpp.GENERATED.search("wb_call_f")
+    assert (
+        not cpp.GENERATED.search("_Z6my_wb_f")
+        and cpp.GENERATED.search("_Z7wb_callv")
+        and cpp.GENERATED.search("wb_call_f")
+    )
     # A template is inlined into what calls it: then that is all there is.
     assert [f.symbol for f in assembly.user_functions(found[2:], "0", cpp.GENERATED)] == ["wb_call_add"]
 

@@ -97,5 +97,8 @@ def test_a_mutating_op_is_tried_on_what_it_was_given(namespace):
         yield t(8), t(8)
         yield wb.case("long", t(1 << 16), t(1 << 16), bench=True)
 
-    line = line_of(add_, "//! n = x.numel()\n//! require y.shape == x.shape\nvoid add_(float* x, const float* y, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] += y[i]; }")
+    line = line_of(
+        add_,
+        "//! n = x.numel()\n//! require y.shape == x.shape\nvoid add_(float* x, const float* y, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] += y[i]; }",
+    )
     assert line.rough_us > 0 and not line.notes

@@ -14,7 +14,19 @@ METRICS = (
     ("smsp__average_warps_issue_stalled_selected_per_issue_active.ratio", "inst", "1.0"),
     ("smsp__average_warps_issue_stalled_misc_per_issue_active.ratio", "inst", "n/a"),
 )
-IDENTITY = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
+IDENTITY = (
+    "ID",
+    "Process ID",
+    "Process Name",
+    "Host Name",
+    "Kernel Name",
+    "Context",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+)
 
 
 def line(cells):
@@ -32,7 +44,11 @@ def raw(*kernels, slower=()):
         values = [v for _, _, v in METRICS]
         values[0] = "90,000" if i in slower else values[0]
         rows.append(launch(i, kernel) + tuple(values))
-    said = ["==PROF== Connected to process 77 (/usr/bin/python3)", '==PROF== Profiling "rmsnorm" - 0: 0%....100% - 9 passes', "a line of the program"]
+    said = [
+        "==PROF== Connected to process 77 (/usr/bin/python3)",
+        '==PROF== Profiling "rmsnorm" - 0: 0%....100% - 9 passes',
+        "a line of the program",
+    ]
     return "\n".join([*said, "==PROF== Disconnected from process 77", *map(line, rows)]) + "\n"
 
 
@@ -56,5 +72,7 @@ CLOSED = """\
 ==PROF== Disconnected from process 77
 ==WARNING== No kernels were profiled.
 """
-NOTHING = "==PROF== Connected to process 77\n==PROF== Disconnected from process 77\n==WARNING== No kernels were profiled.\n"
+NOTHING = (
+    "==PROF== Connected to process 77\n==PROF== Disconnected from process 77\n==WARNING== No kernels were profiled.\n"
+)
 BROKEN = "==ERROR== Failed to prepare kernel for profiling.\n"

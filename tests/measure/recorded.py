@@ -10,11 +10,29 @@ MAIN, AUTOGRAD = 41, 42
 
 
 def mark(phase, at, took):
-    return {"ph": "X", "cat": "user_annotation", "name": f"workbench: {phase}", "pid": 4, "tid": MAIN, "ts": at, "dur": took, "args": {}}
+    return {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": f"workbench: {phase}",
+        "pid": 4,
+        "tid": MAIN,
+        "ts": at,
+        "dur": took,
+        "args": {},
+    }
 
 
 def op(name, at, took, tid=MAIN, external=0):
-    return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 4, "tid": tid, "ts": at, "dur": took, "args": {"External id": external}}
+    return {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": name,
+        "pid": 4,
+        "tid": tid,
+        "ts": at,
+        "dur": took,
+        "args": {"External id": external},
+    }
 
 
 def launch(at, correlation, tid=MAIN, name="cudaLaunchKernel", took=4.0, cat="cuda_runtime"):
@@ -38,7 +56,16 @@ def copied(name, at, took, correlation, cat="gpu_memcpy"):
 
 def memory(at, size, device=1):
     args = {"Total Reserved": 0, "Total Allocated": 0, "Bytes": size, "Device Id": 0, "Device Type": device, "Addr": 1}
-    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 4, "tid": MAIN, "ts": at, "args": args}
+    return {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "s": "t",
+        "name": "[memory]",
+        "pid": 4,
+        "tid": MAIN,
+        "ts": at,
+        "args": args,
+    }
 
 
 def one_call(begin, slower=0.0):

@@ -401,7 +401,10 @@ def test_an_interpreted_backward_is_left_out_or_nothing_is_timed(double):
         "    for s in range(0, n, B):\n        tl.store(out + s + i, tl.load(g + s + i, mask=s + i < n) * 2, mask=s + i < n)\n"
         "def backward(grad_out, x):\n    out = torch.empty_like(x)\n    k[(1,)](grad_out, out, x.numel(), B=128)\n    return out\n")  # fmt: skip
     if not torch.cuda.is_available():
-        with pytest.raises(WorkbenchError, match=r"the backward of .* interpreter here, .*`double_.bench\(backward=False\)` leaves it out"):
+        with pytest.raises(
+            WorkbenchError,
+            match=r"the backward of .* interpreter here, .*`double_.bench\(backward=False\)` leaves it out",
+        ):
             run(double)
         assert {r.slot for r in run(double, backward=False, against="reference").rows} == {"forward"}
 
@@ -423,7 +426,10 @@ def test_kernels_that_wait_for_a_gpu_are_named_and_nothing_is_timed_in_their_pla
     if not torch.cuda.is_available():
         with pytest.raises(WorkbenchError) as raised:
             run(double)
-        assert f"{double.qualname} has no kernel for this machine to bench: v1 (forward, raw CUDA) waits for a GPU. " in str(raised.value)
+        assert (
+            f"{double.qualname} has no kernel for this machine to bench: v1 (forward, raw CUDA) waits for a GPU. "
+            in str(raised.value)
+        )
         assert "`double_.bench(device='cpu')` takes the reference" in str(raised.value)
         assert run(double, device="cpu", against="reference").version == "reference"
         wb.cpp(double, CELL.replace("FORM", "x[i] * 2"))

@@ -42,7 +42,12 @@ def test_a_reference_is_seen_through_the_ops_that_it_calls(namespace):
     assert op.last_profile is report and report.ok
     assert (report.op, report.case, report.device) == (f"{namespace}::scale", "odd float32", "cpu")
     forward, backward = report.phases
-    assert (forward.name, forward.runs, backward.name, backward.runs) == ("forward", "reference", "backward", "reference's vjp")
+    assert (forward.name, forward.runs, backward.name, backward.runs) == (
+        "forward",
+        "reference",
+        "backward",
+        "reference's vjp",
+    )
     assert {k.name for k in report.kernels if k.phase == "forward"} >= {"aten::mul", "aten::add"}
     assert forward.launches >= 2 and 0 < forward.kernel_us < forward.traced_us and forward.wall_us > 0
     assert forward.moved_bytes == 2 * 5 * 3 * 4 and forward.peak_bytes >= 5 * 3 * 4
@@ -105,7 +110,9 @@ def test_an_op_without_cases_is_profiled_on_a_call_like_its_last(namespace):
     def plain(x: Tensor) -> Tensor:
         return -x
 
-    with pytest.raises(WorkbenchError, match="has no cases and was never called: there is nothing to profile. Give it some"):
+    with pytest.raises(
+        WorkbenchError, match="has no cases and was never called: there is nothing to profile. Give it some"
+    ):
         plain.profile()
     plain(torch.ones(3, 4))
     assert plain.profile().case == "3x4 float32"

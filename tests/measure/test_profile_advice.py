@@ -10,7 +10,9 @@ from workbench.reports.profiling import Counters, Phase, ProfileRow
 
 # A kernel of one launch on an H200 at half of the copy bandwidth: nothing is wrong with it but that.
 PHASE = Phase("forward", "v7 raw CUDA", 105.0, 110.0, 100.0, 12.0, 1, moved_bytes=200_000_000, threads_busy=2.0)
-ROW = ProfileRow("norm<float>", "kernel", "forward", 1, 100.0, 100.0, 1.0, 0.0, 40, 0, (8192, 1, 1), (256, 1, 1), 1.0, "nothing")
+ROW = ProfileRow(
+    "norm<float>", "kernel", "forward", 1, 100.0, 100.0, 1.0, 0.0, 40, 0, (8192, 1, 1), (256, 1, 1), 1.0, "nothing"
+)
 GPU = Seen(PHASE, (ROW,), (), "cuda", 4000.0, 16, 132)
 CPU = replace(GPU, device="cpu", copy_gb_per_s=12.0, multiprocessors=0, threads=2, kernels=(replace(ROW, grid=(), block=()),),
               phase=replace(PHASE, wall_us=40_500.0, kernel_us=40_000.0, dispatch_us=100.0))  # fmt: skip
@@ -136,7 +138,10 @@ def test_a_kernel_that_is_done_is_told_nothing_else():
 def test_on_a_cpu_the_words_are_those_of_a_cpu():
     assert "memory-bound at 90 % of copy (10.8 of 12 GB/s)" in told(on(CPU, kernel_us=18_500.0))["bandwidth-bound"]
     assert "9 ops that compute where one would do" in told(on(CPU, launches=9))["several launches"]
-    assert "dispatch dominates: 60 us on the CPU for 9 us" in told(on(CPU, kernel_us=9.0, dispatch_us=60.0))["dispatch dominates"]
+    assert (
+        "dispatch dominates: 60 us on the CPU for 9 us"
+        in told(on(CPU, kernel_us=9.0, dispatch_us=60.0))["dispatch dominates"]
+    )
     assert "Is the loop vectorized?" in told(on(CPU))["below the ceiling"]
 
 
@@ -147,7 +152,9 @@ def test_a_bandwidth_beyond_that_of_a_copy_is_a_caches():
 
 def test_where_no_ceiling_was_measured_none_is_spoken_of():
     assert not {"bandwidth-bound", "below the ceiling"} & set(told(on(GPU, copy_gb_per_s=0.0)))
-    assert "they take 412 us. Write" in told(on(GPU, copy_gb_per_s=0.0, launches=11, kernel_us=412.0))["several launches"]
+    assert (
+        "they take 412 us. Write" in told(on(GPU, copy_gb_per_s=0.0, launches=11, kernel_us=412.0))["several launches"]
+    )
 
 
 def test_matrix_products_are_not_judged_by_bandwidth():
@@ -155,7 +162,9 @@ def test_matrix_products_are_not_judged_by_bandwidth():
     assert not {"bandwidth-bound", "several launches", "below the ceiling"} & set(told(seen))
 
 
-@pytest.mark.parametrize("torchs", [on(CPU, native=False, threads_busy=0.98), on(CPU, row(name="aten::mul"), threads_busy=0.98)])
+@pytest.mark.parametrize(
+    "torchs", [on(CPU, native=False, threads_busy=0.98), on(CPU, row(name="aten::mul"), threads_busy=0.98)]
+)
 def test_nobody_is_told_to_write_pragmas_into_torch(torchs):
     assert "one thread" in told(on(CPU, threads_busy=0.98))
     assert "one thread" not in told(torchs)

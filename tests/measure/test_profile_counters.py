@@ -15,7 +15,9 @@ def test_a_row_of_the_page_raw_is_the_counters_of_a_kernel():
     (found,) = counting.counters(counted.raw(FULL), ROWS)
     assert (found.kernel, found.phase, found.registers) == ("rmsnorm<float, 512>", "forward", 40)
     assert (found.duration_us, found.occupancy) == (pytest.approx(40.928), pytest.approx(0.732))
-    assert (found.memory_share, found.compute_share, found.dram_share, found.tensor_share) == pytest.approx((0.8812, 0.3105, 0.874, 0.0))
+    assert (found.memory_share, found.compute_share, found.dram_share, found.tensor_share) == pytest.approx(
+        (0.8812, 0.3105, 0.874, 0.0)
+    )
 
 
 def test_stalls_are_shares_of_the_cycles_that_warps_wait():
@@ -33,18 +35,25 @@ def test_of_several_launches_the_longest_counts_and_others_are_left_out():
 
 def test_the_page_details_is_read_too():
     (found,) = counting.counters(counted.details(FULL), ROWS)
-    assert (found.duration_us, found.memory_share, found.compute_share, found.occupancy) == pytest.approx((40.93, 0.8812, 0.3105, 0.732))
+    assert (found.duration_us, found.memory_share, found.compute_share, found.occupancy) == pytest.approx(
+        (40.93, 0.8812, 0.3105, 0.732)
+    )
     assert found.stalls == ()
 
 
-@pytest.mark.parametrize("text", ["", counted.CLOSED, counted.NOTHING, '"ID","Kernel"\n', '"ID","Kernel Name"\n"', "no csv, at all"])
+@pytest.mark.parametrize(
+    "text", ["", counted.CLOSED, counted.NOTHING, '"ID","Kernel"\n', '"ID","Kernel Name"\n"', "no csv, at all"]
+)
 def test_what_is_no_csv_has_no_counters(text):
     assert counting.counters(text, ROWS) == ()
 
 
 def test_why_nothing_was_counted():
     assert counting.refusal(counted.raw(FULL)) == ""
-    assert counting.refusal(counted.CLOSED) == counting.REFUSED and "NVreg_RestrictProfilingToAdminUsers=0" in counting.REFUSED
+    assert (
+        counting.refusal(counted.CLOSED) == counting.REFUSED
+        and "NVreg_RestrictProfilingToAdminUsers=0" in counting.REFUSED
+    )
     assert counting.refusal(counted.NOTHING) == "the GPU's counters: ncu saw none of these kernels"
     assert counting.refusal(counted.BROKEN) == "the GPU's counters: ncu says Failed to prepare kernel for profiling"
 
@@ -59,7 +68,12 @@ def test_ncu_is_asked_for_these_kernels_alone():
 
 @pytest.mark.parametrize(
     ("name", "bare"),
-    [("rmsnorm<float, 512>", "rmsnorm"), ("ops::back", "back"), ("void a::b<c::d>(int)", "b"), ("forward_kernel", "forward_kernel")],
+    [
+        ("rmsnorm<float, 512>", "rmsnorm"),
+        ("ops::back", "back"),
+        ("void a::b<c::d>(int)", "b"),
+        ("forward_kernel", "forward_kernel"),
+    ],
 )
 def test_a_name_without_namespaces_and_template_arguments(name, bare):
     assert counting.bare(name) == bare

@@ -84,7 +84,11 @@ def in_python(op):
         return torch.tensor([v + 1 for v in x.flatten().tolist()]).reshape(x.shape)
 
 
-KERNELS = {"raw": lambda op: wb.cpp(op, SPIN), "C++ on tensors": lambda op: wb.cpp(op, SPIN_ON_TENSORS), "Python": in_python}
+KERNELS = {
+    "raw": lambda op: wb.cpp(op, SPIN),
+    "C++ on tensors": lambda op: wb.cpp(op, SPIN_ON_TENSORS),
+    "Python": in_python,
+}
 
 
 @pytest.mark.parametrize("how", KERNELS)
@@ -123,7 +127,9 @@ def test_an_interpreted_kernel_is_not_profiled(namespace, monkeypatch):
     if not torch.cuda.is_available():
         monkeypatch.setattr(profiling, "Calls", never)
         for device in (None, "cpu"):
-            with pytest.raises(WorkbenchError, match="slow runs in Triton's interpreter here, whose time says nothing of a GPU's"):
+            with pytest.raises(
+                WorkbenchError, match="slow runs in Triton's interpreter here, whose time says nothing of a GPU's"
+            ):
                 op.profile(device=device)
 
 

@@ -108,7 +108,9 @@ def test_a_stop_that_fails_leaves_no_profiler(monkeypatch):
 def test_a_profiler_that_runs_goes_on_and_is_told_of():
     with torch.profiler.profile(activities=CPU) as outer:
         torch.ones(3) + 1
-        with pytest.raises(WorkbenchError, match="a torch profiler is running already.*It goes on undisturbed: end it, then"):
+        with pytest.raises(
+            WorkbenchError, match="a torch profiler is running already.*It goes on undisturbed: end it, then"
+        ):
             with profile_run.session():
                 pytest.fail("not reached")
         torch.ones(3) * 2

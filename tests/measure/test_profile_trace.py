@@ -58,7 +58,12 @@ def test_an_op_that_calls_itself_works_once():
 
 
 def test_torch_is_asked_which_of_its_ops_compute():
-    assert [profile_machine.computes(n) for n in ("aten::addmm", "aten::mul", "aten::linear", "no::op")] == [True, True, False, False]
+    assert [profile_machine.computes(n) for n in ("aten::addmm", "aten::mul", "aten::linear", "no::op")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_autograd_and_functions_without_an_op_are_no_work():
@@ -70,7 +75,13 @@ def test_a_gradient_that_a_library_wrote_in_cpp_is_work():
     spans = (outer, 0, 90), ("torch::autograd::CppNode<Slow>", 1, 88), ("aten::empty_like", 2, 1)
     assert kernels_of(*spans) == ["torch::autograd::CppNode<Slow>"]
     assert kernels_of(*spans, ("aten::mul", 5, 70)) == ["aten::mul"]
-    assert kernels_of((f"{outer.partition(':')[0]}::x: torch::autograd::AccumulateGrad", 0, 9), ("torch::autograd::AccumulateGrad", 1, 8)) == []
+    assert (
+        kernels_of(
+            (f"{outer.partition(':')[0]}::x: torch::autograd::AccumulateGrad", 0, 9),
+            ("torch::autograd::AccumulateGrad", 1, 8),
+        )
+        == []
+    )
 
 
 def test_calls_are_told_apart_by_their_marks():
@@ -152,7 +163,13 @@ def test_the_table_by_kernel(calls):
     rows = figures.kernels(calls, "cuda", 90)
     assert [(r.name, r.kind, r.phase, r.count, r.self_us) for r in rows] == [
         ("rmsnorm<float, 512>", "kernel", "forward", 1, 40),
-        ("vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float>, std::array<char*, 3ul> >", "kernel", "backward", 2, 30),
+        (
+            "vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float>, std::array<char*, 3ul> >",
+            "kernel",
+            "backward",
+            2,
+            30,
+        ),
         ("Memset (Device)", "copy", "backward", 1, 10),
     ]
     assert [r.share for r in rows] == [1.0, 0.75, 0.25]
@@ -196,11 +213,17 @@ def test_a_row_is_the_median_over_the_calls():
 def test_the_timeline_is_of_the_median_call_and_counts_from_its_begin(calls):
     call = figures.median(calls)
     spans = figures.timeline(call, "cuda")
-    assert [(s.name, s.start_us, s.duration_us) for s in spans if s.kind == "phase"] == [("forward", 0, 30), ("backward", 40, 100)]
+    assert [(s.name, s.start_us, s.duration_us) for s in spans if s.kind == "phase"] == [
+        ("forward", 0, 30),
+        ("backward", 40, 100),
+    ]
     kernel = next(s for s in spans if s.name == "rmsnorm<float, 512>")
     assert (kernel.track, kernel.start_us, kernel.duration_us, kernel.phase) == ("GPU", 20, 40, "forward")
     assert {s.track for s in spans if s.kind == "op"} == {"CPU", "CPU, autograd"}
-    assert [(s.name, s.depth) for s in spans if s.track == "CPU" and s.kind == "op"] == [("lab::rmsnorm", 0), ("lab::rmsnorm_forward", 1)]
+    assert [(s.name, s.depth) for s in spans if s.track == "CPU" and s.kind == "op"] == [
+        ("lab::rmsnorm", 0),
+        ("lab::rmsnorm_forward", 1),
+    ]
 
 
 def test_memory_over_time(calls):
@@ -215,7 +238,10 @@ def test_memory_over_time(calls):
         ("aten::mul", "aten::mul"),
         ("Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pageable)"),
         ("void (anonymous namespace)::softmax_warp_forward<float, 10>(float*, int)", "softmax_warp_forward<float, 10>"),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_cublas", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_cublas"),
+        (
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_cublas",
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_cublas",
+        ),
         ("void f<(Kind)2>(int)", "f<(Kind)2>"),
     ],
 )

@@ -412,7 +412,13 @@ MUTANTS = (
         ("a = torch::stable::contiguous(x)", "a = x"),
         slot="backward",
     ),
-    python("small rows of the gradient are left out", "decay", "gradients, other inputs", "elements differ", backward=three_rows),
+    python(
+        "small rows of the gradient are left out",
+        "decay",
+        "gradients, other inputs",
+        "elements differ",
+        backward=three_rows,
+    ),
     python("the second derivative is cut", "cube", "second derivatives", "elements differ", backward=half_second),
     python("an expanded gradient counts twice", "cube", "requires_grad", "expanded", backward=twice_if_expanded),
     # ---- fakes, graphs, transforms

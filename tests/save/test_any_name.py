@@ -21,7 +21,24 @@ from workbench.errors import SaveError, SchemaError
 from workbench.save import cases, fakes, names, python, support
 from workbench.schema import split_name
 
-USED = {"load", "missing_cuda", "check", "runtime", "package", "device", "seconds", "row", "main", "f_functions", "f_triton", "f_op", "f", "_public", "_kernel", "_dual"}
+USED = {
+    "load",
+    "missing_cuda",
+    "check",
+    "runtime",
+    "package",
+    "device",
+    "seconds",
+    "row",
+    "main",
+    "f_functions",
+    "f_triton",
+    "f_op",
+    "f",
+    "_public",
+    "_kernel",
+    "_dual",
+}
 
 
 def own_names(root: Path) -> set[str]:
@@ -32,7 +49,9 @@ def own_names(root: Path) -> set[str]:
             tree = ast.parse(text)
             found |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
             found |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-            found |= {a.asname or a.name for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+            found |= {
+                a.asname or a.name for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names
+            }
         found |= {Path(part).stem.strip("_").removeprefix("test_") for part in Path(path).parts}
     return found
 
@@ -65,7 +84,9 @@ def plain(namespace, tmp_path):
 
 def run(root: Path, program: str) -> str:
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root / 'tests'}"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True, check=False
+    )
     assert not done.returncode, done.stderr[-3000:]
     return done.stdout
 
@@ -73,9 +94,13 @@ def run(root: Path, program: str) -> str:
 @pytest.mark.parametrize("underscored", [False, True])
 def test_ops_of_every_name_that_the_package_has(plain, namespace, tmp_path, underscored):
     found = {n for n in plain | USED if allowed(n) and n not in names.MODULES and not n.startswith("_plain")}
-    behind = {n for n in found if n.startswith("_") and n[1:] in found}  # not together: one is called as the other's module
+    behind = {
+        n for n in found if n.startswith("_") and n[1:] in found
+    }  # not together: one is called as the other's module
     wanted = sorted(behind if underscored else found - behind)
-    assert ({"_dual", "_torch", "_public"} if underscored else {"OP", "SCHEMA", "torch", "Tensor", "check", "load"}) <= set(wanted)
+    assert (
+        {"_dual", "_torch", "_public"} if underscored else {"OP", "SCHEMA", "torch", "Tensor", "check", "load"}
+    ) <= set(wanted)
     made = written(tmp_path, [f"def r{k}(x: Tensor) -> Tensor:\n    return x + {k}" for k in range(len(wanted))])
     every = []
     for k, name in enumerate(wanted):
@@ -97,12 +122,19 @@ def test_ops_of_every_name_that_the_package_has(plain, namespace, tmp_path, unde
         "import bench; print(len(named_ops.__all__), len(bench.OPS))\n"
     )
     count = len(wanted)
-    assert run(tmp_path / "named_ops", program).split() == [str(count), str(count)] and count > (3 if underscored else 60)
+    assert run(tmp_path / "named_ops", program).split() == [str(count), str(count)] and count > (
+        3 if underscored else 60
+    )
 
 
 def test_arguments_of_every_name_that_the_package_has(plain, namespace, tmp_path):
-    wanted = [n for n in sorted(plain | {*dir(builtins)}) if allowed(n) and n not in ("Tensor", "torch", "self", "list")]
-    lines = [f"def r{k}({n}: Tensor, others: list[Tensor], *, by: float = 2.0) -> Tensor:\n    return {n} * by + others[0]" for k, n in enumerate(wanted)]
+    wanted = [
+        n for n in sorted(plain | {*dir(builtins)}) if allowed(n) and n not in ("Tensor", "torch", "self", "list")
+    ]
+    lines = [
+        f"def r{k}({n}: Tensor, others: list[Tensor], *, by: float = 2.0) -> Tensor:\n    return {n} * by + others[0]"
+        for k, n in enumerate(wanted)
+    ]
     made = written(tmp_path, lines)
     every = []
     for k in range(len(wanted)):
@@ -131,16 +163,34 @@ def test_what_generated_functions_look_up_begins_as_no_name_may(namespace, tmp_p
 
 
 def test_every_module_is_one_ops():
-    every = ["f", "f_functions", "f_op", "f_op_op", "f_triton", "f_triton_backward", "check", "check_op", "_init__", "functions", "op", "_f"]
+    every = [
+        "f",
+        "f_functions",
+        "f_op",
+        "f_op_op",
+        "f_triton",
+        "f_triton_backward",
+        "check",
+        "check_op",
+        "_init__",
+        "functions",
+        "op",
+        "_f",
+    ]
     found = [f"{names.module(n)}{end}" for n in every for end in ("", *names.BESIDE)]
     assert len(set(found)) == len(found) and not names.MODULES & set(found)
     assert names.module("rmsnorm") == "_rmsnorm" and names.imported("check") == "from ._check_op import check"
-    assert names.imported("OP", "f") == "from ._OP import OP_ as f" and names.imported("f", "g") == "from ._f import f as g"
+    assert (
+        names.imported("OP", "f") == "from ._OP import OP_ as f"
+        and names.imported("f", "g") == "from ._f import f as g"
+    )
 
 
 def test_a_name_of_a_module_is_refused():
     for short in ("_check", "_f", "_f_functions", "_runtime"):
-        with pytest.raises(SaveError, match=f"lab::{short}: a package has a module {short} of its own, .* for instance '{short[1:]}'"):
+        with pytest.raises(
+            SaveError, match=f"lab::{short}: a package has a module {short} of its own, .* for instance '{short[1:]}'"
+        ):
             names.different([("f", "lab::f"), (short, f"lab::{short}")])
 
 
@@ -148,7 +198,14 @@ def test_the_names_of_the_tests_are_known(namespace, tmp_path):
     wb.save(ops.define(namespace, "plain", ops.scale_reference), tmp_path / "o")
     tree = ast.parse(texts(tmp_path / "o")["tests/test_plain.py"])
     bound = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    bound |= {t.id for n in tree.body if isinstance(n, ast.Assign) for e in n.targets for t in ast.walk(e) if isinstance(t, ast.Name)}
+    bound |= {
+        t.id
+        for n in tree.body
+        if isinstance(n, ast.Assign)
+        for e in n.targets
+        for t in ast.walk(e)
+        if isinstance(t, ast.Name)
+    }
     bound |= {a.asname or a.name for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
     theirs = {"cases", "torch", "annotations"}
     assert {n for n in bound - theirs if not n.startswith("test_")} <= cases.TAKEN
@@ -159,7 +216,10 @@ def test_cases_with_a_helper_called_as_one_of_the_tests(namespace, tmp_path):
     op = wb.op(f"{namespace}::plain")(ops.scale_reference)
     op.cases(made.cases)
     wb.save(op, tmp_path / "o")
-    assert torch.load(tmp_path / "o" / "tests" / "cases_plain.pt", weights_only=True)[0]["arguments"]["x"].shape == (2, 3)
+    assert torch.load(tmp_path / "o" / "tests" / "cases_plain.pt", weights_only=True)[0]["arguments"]["x"].shape == (
+        2,
+        3,
+    )
     assert "its cases use run, which is a name of the tests" in texts(tmp_path / "o")["README.md"]
 
 
@@ -172,8 +232,15 @@ def test_a_module_beside_two_cells_that_differs():
         return SavedOp(parse(f"lab::{name}(Tensor x) -> Tensor"), "", "", {}, {}, scripts=(script,))
 
     python.modules("o", [op("a", "_tools.py", "one"), op("b", "_tools.py", "one")], defined=False)
-    for others in ([op("a", "_tools.py", "one"), op("b", "_tools.py", "two")], [op("b", "_check.py", "one")], [op("a", "_b.py", "x"), op("b", "_c.py", "")]):
-        with pytest.raises(SaveError, match=r"lab::\w: \w+\.py beside its cell would be _\w+\.py in the package, which is another module there"):
+    for others in (
+        [op("a", "_tools.py", "one"), op("b", "_tools.py", "two")],
+        [op("b", "_check.py", "one")],
+        [op("a", "_b.py", "x"), op("b", "_c.py", "")],
+    ):
+        with pytest.raises(
+            SaveError,
+            match=r"lab::\w: \w+\.py beside its cell would be _\w+\.py in the package, which is another module there",
+        ):
             python.modules("o", others, defined=False)
 
 
@@ -189,9 +256,13 @@ def test_a_name_that_begins_as_our_own_in_cpp(namespace, tmp_path):
     op = ops.define("wb_ns", "wb_scale", ops.scale_reference)
     wb.cpp(op, ops.SCALE.replace("void scale", "void wb_scale").replace("times", "wb_times"))
     wb.save(op, tmp_path / "o")
-    found = {Path(p).name: t for p, t in texts(tmp_path / "o").items() if p.startswith("csrc/wb") or "registration" in p}
+    found = {
+        Path(p).name: t for p, t in texts(tmp_path / "o").items() if p.startswith("csrc/wb") or "registration" in p
+    }
     instances, host = found["wb_scale_forward_cpu_kernels.cpp"], found["wb_scale_forward_cpu.cpp"]
-    assert '#include "kernels/wb_scale.cpp"' in instances and "::wb_scale_forward_cpu_text::wb_scale<float>(" in instances
+    assert (
+        '#include "kernels/wb_scale.cpp"' in instances and "::wb_scale_forward_cpu_text::wb_scale<float>(" in instances
+    )
     assert "const host_code_value* v" in instances and '"wb_ns::wb_scale_layout"' in host and "host_code::Frame" in host
     for text in (host, found["registration.cpp"]):
         assert "namespace wb_scale_forward_cpu {" in text
@@ -201,7 +272,9 @@ def test_a_name_that_begins_as_our_own_in_cpp(namespace, tmp_path):
 @pytest.mark.slow
 def test_the_tests_of_ops_with_such_names_pass(namespace, tmp_path):
     """And of one that takes a dtype, which no exported program takes as an input."""
-    made = written(tmp_path, ["def check(type: Tensor, all: torch.dtype = torch.float32) -> Tensor:\n    return type.to(all) * 2"])
+    made = written(
+        tmp_path, ["def check(type: Tensor, all: torch.dtype = torch.float32) -> Tensor:\n    return type.to(all) * 2"]
+    )
     op = wb.op(f"{namespace}::check")(made.check)
     op.cases(lambda t: iter([t(2, 3)]))
     wb.save(op, tmp_path / "o", license="mit")

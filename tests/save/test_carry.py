@@ -92,8 +92,14 @@ def test_a_closure_becomes_a_constant():
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (uses_table, "lab::f: uses_table uses table of the notebook, a Tensor of shape (3,): take table as an argument of the op, or make it inside the function"),
-        (uses_model, "lab::f: uses_model uses model of the notebook, a Linear: pass model as an argument, or make it inside the function"),
+        (
+            uses_table,
+            "lab::f: uses_table uses table of the notebook, a Tensor of shape (3,): take table as an argument of the op, or make it inside the function",
+        ),
+        (
+            uses_model,
+            "lab::f: uses_model uses model of the notebook, a Linear: pass model as an argument, or make it inside the function",
+        ),
         (uses_the_workbench, "uses wb of the notebook, the module workbench: a package does without it"),
         (lambda x: x, "lab::f: a lambda has no text of its own; write it with def"),
     ],
@@ -129,7 +135,9 @@ def test_a_name_that_the_package_gives_to_another():
     def calls(x):
         return fake(x)
 
-    with pytest.raises(SaveError, match="lab::f: calls uses fake, which is something else for another function of the op: rename one"):
+    with pytest.raises(
+        SaveError, match="lab::f: calls uses fake, which is something else for another function of the op: rename one"
+    ):
         carry.carry({"fake": calls}, "lab::f")
     with pytest.raises(SaveError, match="uses fake, which is something else"):
         carry.carry({"f": calls, "fake": norm}, "lab::f")

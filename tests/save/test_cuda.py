@@ -73,7 +73,12 @@ def test_a_raw_kernel_keeps_the_architecture_that_it_was_built_for(namespace, tm
         (ops.SAXPY, []),
         (f"//! flags -arch=sm_80\n{ops.SAXPY}", []),
         (f"//! flags -arch=sm_90a -rdc=true\n{ops.SAXPY}", ["-rdc=true", FOR_90A]),
-        (ops.SAXPY.replace("  int64_t i =", '  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");\n  int64_t i ='), [FOR_90A]),
+        (
+            ops.SAXPY.replace(
+                "  int64_t i =", '  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");\n  int64_t i ='
+            ),
+            [FOR_90A],
+        ),
     ],
 )
 def test_a_function_that_launches_keeps_it_too(namespace, tmp_path, text, flags):
@@ -93,8 +98,17 @@ def test_the_layout_of_kernel_builder_names_capabilities(namespace, tmp_path):
     assert kernels_layout.checked(tmp_path / "k_ops") == []
     tomllib = pytest.importorskip("tomllib")
     config = tomllib.loads((tmp_path / "k_ops" / "build.toml").read_text())["kernel"]
-    found = {s.partition("/")[2]: k.get("cuda-capabilities") for k in config.values() for s in k["src"] if "_cuda_kernels" in s}
-    assert {p.partition("_")[0]: c for p, c in found.items()} == {"registers": ["9.0a"], "family": ["10.0f"], "shifted": None}
+    found = {
+        s.partition("/")[2]: k.get("cuda-capabilities")
+        for k in config.values()
+        for s in k["src"]
+        if "_cuda_kernels" in s
+    }
+    assert {p.partition("_")[0]: c for p, c in found.items()} == {
+        "registers": ["9.0a"],
+        "family": ["10.0f"],
+        "shifted": None,
+    }
     assert not [f for k in config.values() for f in k.get("cuda-flags", []) if "sm_" in f]
 
 
@@ -113,7 +127,11 @@ def test_flags_of_code_on_at_tensor(namespace):
 
 @pytest.mark.parametrize(
     ("listed", "wanted"),
-    [("9.0a", ["90a,sm_90a", "90a,compute_90a"]), ("8.0;10.0f", ["80,sm_80", "100f,sm_100f", "100f,compute_100f"]), ("9.0+PTX", ["90,sm_90", "90,compute_90"])],
+    [
+        ("9.0a", ["90a,sm_90a", "90a,compute_90a"]),
+        ("8.0;10.0f", ["80,sm_80", "100f,sm_100f", "100f,compute_100f"]),
+        ("9.0+PTX", ["90,sm_90", "90,compute_90"]),
+    ],
 )
 def test_architectures_that_a_package_is_built_for(namespace, tmp_path, monkeypatch, listed, wanted):
     wb.save(ops.shifted(namespace), tmp_path / "o")
@@ -134,7 +152,10 @@ def test_nvcc_compiles_each_for_its_own(namespace, tmp_path, monkeypatch):
     saxpy = wb.op(f"{namespace}::saxpy")(ops.saxpy_reference)
     saxpy.cases(ops.saxpy_cases)
     wb.cuda(saxpy, f"//! flags -arch=sm_90a -rdc=true\n{ops.SAXPY}")
-    wb.save([ops.on_gpu(namespace, "registers", ops.SETS_REGISTERS), saxpy, ops.on_gpu(namespace, "staged", ops.STAGED)], tmp_path / "mixed_ops")
+    wb.save(
+        [ops.on_gpu(namespace, "registers", ops.SETS_REGISTERS), saxpy, ops.on_gpu(namespace, "staged", ops.STAGED)],
+        tmp_path / "mixed_ops",
+    )
     built = wheel.build(tmp_path / "mixed_ops", tmp_path / "dist")
     assert "not found in" not in built.log, "what is relocatable was linked for another GPU"
     [library] = [p for p in wheel._libraries(built.path, str(tmp_path / "out")) if p.name.endswith("_cuda.so")]
@@ -197,7 +218,9 @@ def test_a_kernels_own_arrays_count(staged):
     assert staged.launch(28 * 1024) == (0, 20 * 1024) and (staged.asked, staged.called, staged.launched) == (1, 0, 1)
     assert staged.launch(28 * 1024) == (0, 0) and staged.asked == 1, "known by now"
     assert staged.launch(40 * 1024) == (0, 20 * 1024) and staged.most == 232448 - 20 * 1024
-    assert staged.launch(100 * 1024) == (0, 0) and (staged.asked, staged.launched) == (2, 4), "all that there is was asked for"
+    assert staged.launch(100 * 1024) == (0, 0) and (staged.asked, staged.launched) == (2, 4), (
+        "all that there is was asked for"
+    )
     assert staged.launch(40 * 1024, gpu=1) == (0, 20 * 1024) and staged.asked == 3, "another GPU knows nothing of it"
     assert staged.launch(100 * 1024, cluster=1) == (0, 0) and staged.launched == 6
 

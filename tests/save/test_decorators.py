@@ -119,7 +119,11 @@ def test_what_ran_is_what_is_saved(function):
 def test_decorators_stand_above_as_they_were_typed():
     text, _ = saved(twice_wrapped)
     assert "\n\n\n@times(3.0)\n@clamped\ndef made(x: Tensor) -> Tensor:\n    return x + 1\n" in text
-    assert text.index("def clamped(f):") < text.index("@clamped") and "import functools\n" in text and "MOST = 1.0\n" in text
+    assert (
+        text.index("def clamped(f):") < text.index("@clamped")
+        and "import functools\n" in text
+        and "MOST = 1.0\n" in text
+    )
 
 
 def test_each_helper_once_and_what_a_decorator_calls_before_it():
@@ -131,7 +135,11 @@ def test_each_helper_once_and_what_a_decorator_calls_before_it():
 
 def test_a_decorator_without_wraps_is_a_function_of_its_own():
     text, made = saved(bare_above)
-    assert "@bare" not in text and "@clamped\ndef f(x: Tensor) -> Tensor:\n    return x + 1\n" in text and "def made(x):\n    return f(x) + 10" in text
+    assert (
+        "@bare" not in text
+        and "@clamped\ndef f(x: Tensor) -> Tensor:\n    return x + 1\n" in text
+        and "def made(x):\n    return f(x) + 10" in text
+    )
     assert torch.equal(made(X), bare_above(X))
 
 
@@ -153,9 +161,18 @@ def test_ours_are_left_out(namespace):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (takes_a_table, "lab::f: takes_a_table is decorated with @with_table, which cannot come along (lab::f: takes_a_table: with_table uses TABLE"),
-        (made_elsewhere, "made_elsewhere is decorated with @elsewhere, which cannot come along (wrapper, which ran, is not written inside it): call it inside the function, or write there what it does"),
-        (rebound, "lab::f: plain was wrapped by decorate_context, which no decorator in its text does: call that inside the function"),
+        (
+            takes_a_table,
+            "lab::f: takes_a_table is decorated with @with_table, which cannot come along (lab::f: takes_a_table: with_table uses TABLE",
+        ),
+        (
+            made_elsewhere,
+            "made_elsewhere is decorated with @elsewhere, which cannot come along (wrapper, which ran, is not written inside it): call it inside the function, or write there what it does",
+        ),
+        (
+            rebound,
+            "lab::f: plain was wrapped by decorate_context, which no decorator in its text does: call that inside the function",
+        ),
     ],
 )
 def test_what_cannot_come_along_is_named(function, said):
@@ -179,5 +196,7 @@ def test_a_decorator_of_another_function():
     def f(x: Tensor) -> Tensor:
         return x
 
-    with pytest.raises(SaveError, match=r"is decorated with @local, which cannot come along \(local is a name of another function\)"):
+    with pytest.raises(
+        SaveError, match=r"is decorated with @local, which cannot come along \(local is a name of another function\)"
+    ):
         carry.carry({"f": f}, "lab::f")

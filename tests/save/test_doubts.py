@@ -57,14 +57,19 @@ def test_a_kernel_that_was_forced_in_is_named(namespace, tmp_path):
     wb.cpp(op, ops.SCALE)
     wb.cpp(op, ops.SCALE.replace("v * k", "v * k + 1"), force=True)
     (note,), readme = saved(op, tmp_path / "o")
-    assert note.startswith(f"{namespace}::scale: v2 (forward, cpu) was installed by force although it differs on 4x8 fp32: ")
+    assert note.startswith(
+        f"{namespace}::scale: v2 (forward, cpu) was installed by force although it differs on 4x8 fp32: "
+    )
     assert f"**Known when it was saved:** {note}." in readme
 
 
 @pytest.mark.parametrize(
     ("backward", "said"),
     [
-        (one_gradient, "its backward raises on 4x8,4x8 float32: backward returned 1 gradients, the floating-point tensor arguments are 2"),
+        (
+            one_gradient,
+            "its backward raises on 4x8,4x8 float32: backward returned 1 gradients, the floating-point tensor arguments are 2",
+        ),
         (wrong_gradients, "its backward differs on "),
     ],
 )
@@ -75,7 +80,14 @@ def test_a_backward_in_python_is_tried(op, namespace, tmp_path, backward, said):
 
 
 def test_a_check_that_failed_is_told(op, namespace, tmp_path):
-    op.last_check = Check(op.qualname, (Row("agreement", "4x8", "pass"), Row("gradients", "4x8", "fail", "grad_x is\nwrong"), Row("vmap", "", "fail", "no")))
+    op.last_check = Check(
+        op.qualname,
+        (
+            Row("agreement", "4x8", "pass"),
+            Row("gradients", "4x8", "fail", "grad_x is\nwrong"),
+            Row("vmap", "", "fail", "no"),
+        ),
+    )
     notes, _ = saved(op, tmp_path / "o")
     assert notes == (f"{namespace}::weighted: its last check failed: gradients on 4x8: grad_x is (1 more rows fail)",)
 

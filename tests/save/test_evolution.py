@@ -25,7 +25,11 @@ OLD = "lab::f(Tensor x, float k=1.0) -> Tensor"
         ("lab::f(Tensor x, *, float k=1.0) -> Tensor", "breaking", "k must be given by name now"),
         ("lab::f(float k=1.0, Tensor? x=None) -> Tensor", "breaking", "the argument x stands in another place"),
         ("lab::f(Tensor x, int n=0, float k=1.0) -> Tensor", "breaking", "the argument k stands in another place"),
-        ("lab::f(Tensor x, float k=1.0) -> (Tensor, Tensor)", "breaking", "it returned Tensor, it returns (Tensor, Tensor)"),
+        (
+            "lab::f(Tensor x, float k=1.0) -> (Tensor, Tensor)",
+            "breaking",
+            "it returned Tensor, it returns (Tensor, Tensor)",
+        ),
         ("lab::f(Tensor(a!) x, float k=1.0) -> Tensor", "breaking", "x is now written to"),
         ("lab::f(Tensor x, float k=2.0) -> Tensor", "silent", "the default of k was 1.0, it is 2.0"),
         ("lab::f(Tensor x, float k=1.0) -> (Tensor y)", "silent", "its outputs were called out, they are called y"),
@@ -40,14 +44,19 @@ def test_other_output_metadata_is_silent():
     old = {"lab::f": {"schema": OLD, "outputs": ["out"], "metadata": {"odd": ["float32 (5, 123) strides (123, 1)"]}}}
     now = {"lab::f": {"odd": ["float32 (5, 123) strides (1, 5)"]}}
     [change] = evolution.changes(old, {"lab::f": parse(OLD)}, now)
-    assert change == Change("lab::f", "silent", "on odd it gave float32 (5, 123) strides (123, 1), it gives float32 (5, 123) strides (1, 5)")
+    assert change == Change(
+        "lab::f", "silent", "on odd it gave float32 (5, 123) strides (123, 1), it gives float32 (5, 123) strides (1, 5)"
+    )
     assert evolution.changes(old, {"lab::f": parse(OLD)}, {"lab::f": old["lab::f"]["metadata"]}) == ()
 
 
 def test_ops_that_come_and_go():
     old = {"lab::f": {"schema": OLD, "outputs": ["out"]}}
     found = evolution.changes(old, {"lab::g": parse("lab::g(Tensor x) -> Tensor")}, {})
-    assert [(c.op, c.kind, c.why) for c in found] == [("lab::f", "breaking", "it is gone"), ("lab::g", "compatible", "it is new")]
+    assert [(c.op, c.kind, c.why) for c in found] == [
+        ("lab::f", "breaking", "it is gone"),
+        ("lab::g", "compatible", "it is new"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,4 +70,6 @@ def test_what_to_call_it(version, kinds, wanted):
 
 def test_another_name_takes_the_import_away():
     assert evolution.renamed("ops", "ops") == ()
-    assert evolution.renamed("ed2", "other") == (Change("ed2", "breaking", "the package is called other now: import ed2 is gone"),)
+    assert evolution.renamed("ed2", "other") == (
+        Change("ed2", "breaking", "the package is called other now: import ed2 is gone"),
+    )

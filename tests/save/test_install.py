@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 def run(command: list[str], **options) -> str:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=1200, **options)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=1200, **options
+    )
     assert done.returncode == 0, done.stdout[-6000:]
     return done.stdout
 
@@ -81,7 +83,9 @@ def test_the_same_bits_as_the_op_had(place):
     op, mine = wb.ops["saved_by_a_test::normed"], x.clone().requires_grad_()
     y = op(mine)
     y.pow(3).sum().backward()
-    for got, wanted in zip(torch.load(folder / "y.pt"), [y.detach(), mine.grad, wb.ops["saved_by_a_test::scale"](x.t(), 3.0)], strict=True):
+    for got, wanted in zip(
+        torch.load(folder / "y.pt"), [y.detach(), mine.grad, wb.ops["saved_by_a_test::scale"](x.t(), 3.0)], strict=True
+    ):
         assert torch.equal(got, wanted) and got.stride() == wanted.stride()
 
 
@@ -89,7 +93,10 @@ def test_the_same_bits_as_the_op_had(place):
     ("call", "said"),
     [
         ("normed_ops.normed(torch.ones(3, 0))", r"require cols > 0 is not met: cols is 0"),
-        ("normed_ops.normed(torch.ones(3, 2).half())", r"no kernel was built for these dtypes: x float16. There are kernels for x float32; x float64"),
+        (
+            "normed_ops.normed(torch.ones(3, 2).half())",
+            r"no kernel was built for these dtypes: x float16. There are kernels for x float32; x float64",
+        ),
         ("normed_ops.normed(torch.tensor(1.0))", r"x.shape has 0 dimensions, needs at least 1"),
         ("torch.func.jvp(normed_ops.normed, (torch.ones(2, 2),), (torch.ones(2, 2),))", None),
         ("torch.func.grad(lambda x: normed_ops.normed(x).sum())(torch.ones(2, 2))", None),
@@ -105,7 +112,10 @@ def test_what_a_call_says(place, call, said):
 def test_two_of_one_name_in_a_process(place):
     program = "import torch\nl = torch.library.Library('saved_by_a_test', 'DEF')\nl.define('normed(Tensor x) -> Tensor')\nimport normed_ops"
     done = subprocess.run([place[2], "-c", program], capture_output=True, text=True, check=False)
-    assert "ImportError: normed_ops registers saved_by_a_test::normed with torch, which something else in this process has registered already" in done.stderr
+    assert (
+        "ImportError: normed_ops registers saved_by_a_test::normed with torch, which something else in this process has registered already"
+        in done.stderr
+    )
 
 
 def test_a_missing_compiler_is_said(place):
@@ -117,13 +127,20 @@ def test_a_missing_compiler_is_said(place):
     environment = {**os.environ, "PATH": str(bare), "CXX": ""}
     done = subprocess.run([python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder / "none"), str(copy)],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=False)  # fmt: skip
-    assert done.returncode and "normed_ops cannot be built: there is no C++ compiler. Install one (Debian, Ubuntu: apt install g++" in done.stdout
+    assert (
+        done.returncode
+        and "normed_ops cannot be built: there is no C++ compiler. Install one (Debian, Ubuntu: apt install g++"
+        in done.stdout
+    )
 
 
 def test_a_wheel_of_another_torch_is_refused_before_any_loader_error(place):
     program = "import torch\ntorch.__version__ = '2.10.0'\nimport normed_ops"
     done = subprocess.run([place[2], "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr.strip().splitlines()[-1] == "ImportError: normed_ops needs torch 2.11 or later, this is 2.10.0: pip install 'torch>=2.11'"
+    assert (
+        done.stderr.strip().splitlines()[-1]
+        == "ImportError: normed_ops needs torch 2.11 or later, this is 2.10.0: pip install 'torch>=2.11'"
+    )
 
 
 def test_every_op_of_kernels_saves_builds_and_passes(tmp_path):
@@ -191,7 +208,18 @@ def test_the_layout_of_kernel_builder(tmp_path, namespace):
              "-DTORCH_TARGET_VERSION=0x020b000000000000", f"-I{tmp_path / 'made'}", f"-I{root / 'csrc'}", f"-I{include}", *flags,
              "-c", str(root / source), "-o", objects[-1]])  # fmt: skip
     package = root / "torch-ext" / "normed_kernels"
-    run(["g++", "-shared", *objects, f"-L{include.parent / 'lib'}", "-ltorch_cpu", "-lc10", "-o", str(package / "kernels.so")])
+    run(
+        [
+            "g++",
+            "-shared",
+            *objects,
+            f"-L{include.parent / 'lib'}",
+            "-ltorch_cpu",
+            "-lc10",
+            "-o",
+            str(package / "kernels.so"),
+        ]
+    )
     (package / "_ops.py").write_text(NAMED)
     run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"], cwd=root,
         env={**os.environ, "PYTHONPATH": f"{root / 'torch-ext'}:{root / 'tests'}"})  # fmt: skip
@@ -200,7 +228,9 @@ def test_the_layout_of_kernel_builder(tmp_path, namespace):
 def test_code_on_at_tensor_is_not_for_the_kernels_layout(tmp_path, namespace):
     op = ops.define(namespace, "scale", ops.scale_reference)
     wb.cpp(op, "#include <torch/extension.h>\nat::Tensor scale(const at::Tensor& x, double k) { return x * k; }\n")
-    with pytest.raises(wb.SaveError, match="is code on at::Tensor, which would have to be built for every torch there is"):
+    with pytest.raises(
+        wb.SaveError, match="is code on at::Tensor, which would have to be built for every torch there is"
+    ):
         wb.save(op, tmp_path / "k", layout="kernels")
     wb.save(op, tmp_path / "pinned_ops")
     text = (tmp_path / "pinned_ops" / "csrc" / "scale_forward_cpu.cpp").read_text()

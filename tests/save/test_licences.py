@@ -32,12 +32,32 @@ def test_an_expression_is_put_in_its_normal_form():
 @pytest.mark.parametrize(
     ("spdx", "begins", "holds"),
     [
-        ("MIT", "MIT License\n\nCopyright (c) the authors of my_ops\n\nPermission is hereby granted", "OUT OF OR IN CONNECTION WITH THE SOFTWARE"),
-        ("BSD-2-Clause", "BSD 2-Clause License\n\nCopyright (c) the authors of my_ops\n", "2. Redistributions in binary form"),
-        ("BSD-3-Clause", "BSD 3-Clause License\n\nCopyright (c) the authors of my_ops\n", "3. Neither the name of the copyright holder"),
+        (
+            "MIT",
+            "MIT License\n\nCopyright (c) the authors of my_ops\n\nPermission is hereby granted",
+            "OUT OF OR IN CONNECTION WITH THE SOFTWARE",
+        ),
+        (
+            "BSD-2-Clause",
+            "BSD 2-Clause License\n\nCopyright (c) the authors of my_ops\n",
+            "2. Redistributions in binary form",
+        ),
+        (
+            "BSD-3-Clause",
+            "BSD 3-Clause License\n\nCopyright (c) the authors of my_ops\n",
+            "3. Neither the name of the copyright holder",
+        ),
         ("Apache-2.0", "", "Version 2.0, January 2004"),
-        ("MIT OR ISC", "my_ops is under this licence, an SPDX expression: MIT OR ISC\n", "- ISC: https://spdx.org/licenses/ISC.html\n"),
-        ("LicenseRef-Ours", "my_ops is under this licence, an SPDX expression: LicenseRef-Ours\n", "its text belongs into this file.\n"),
+        (
+            "MIT OR ISC",
+            "my_ops is under this licence, an SPDX expression: MIT OR ISC\n",
+            "- ISC: https://spdx.org/licenses/ISC.html\n",
+        ),
+        (
+            "LicenseRef-Ours",
+            "my_ops is under this licence, an SPDX expression: LicenseRef-Ours\n",
+            "its text belongs into this file.\n",
+        ),
     ],
 )
 def test_the_text(spdx, begins, holds):

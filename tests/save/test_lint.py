@@ -37,13 +37,24 @@ def package(namespace, tmp_path):
     shift.backward(shift_backward)
     halved = ops.define(namespace, "halve_", halve_, mutates="x")
     wb.cpp(halved, HALVE)
-    more = [ops.define(namespace, "twice", twice, lambda t: iter([t(4, 8)])), ops.define(namespace, "cast", cast, lambda t: iter([t(4, 8)]))]
+    more = [
+        ops.define(namespace, "twice", twice, lambda t: iter([t(4, 8)])),
+        ops.define(namespace, "cast", cast, lambda t: iter([t(4, 8)])),
+    ]
     wb.save([scale, shift, normed, halved, *more], tmp_path / "shop_ops")
     return tmp_path / "shop_ops"
 
 
 def said(package, *words) -> str:
-    done = subprocess.run([sys.executable, "-m", *words], cwd=package, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=package,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     return done.stdout
 
 
@@ -63,7 +74,9 @@ def test_triton_says_nothing_of_its_types():
     shared = {"name": "o", "distribution": "o", "version": "1", "native": False, "python": (3, 10), "oldest": (2, 11), "torch_build": "torch",
               "license": "MIT", "description": '"o"', "dependencies": [], "more": "", "march": "", "width": 160, "typed": ["src/o/_f_triton.py"]}  # fmt: skip
     tomllib = pytest.importorskip("tomllib")
-    without, beside = (tomllib.loads(templates.render("project/pyproject.toml.j2", triton=t, **shared)) for t in (False, True))
+    without, beside = (
+        tomllib.loads(templates.render("project/pyproject.toml.j2", triton=t, **shared)) for t in (False, True)
+    )
     assert "mypy" not in without["tool"]
     assert beside["tool"]["mypy"]["overrides"] == [{"module": ["triton.*"], "ignore_missing_imports": True}]
     assert beside["tool"]["ruff"]["lint"]["per-file-ignores"]["src/o/_f_triton.py"] == ["E4", "E7", "F", "I"]

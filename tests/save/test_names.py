@@ -11,7 +11,8 @@ from workbench.save import names
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"), [("rmsnorm_ops", "rmsnorm_ops"), ("rmsnorm-ops", "rmsnorm_ops"), ("My_Ops", "my_ops"), ("f2", "f2")]
+    ("given", "wanted"),
+    [("rmsnorm_ops", "rmsnorm_ops"), ("rmsnorm-ops", "rmsnorm_ops"), ("My_Ops", "my_ops"), ("f2", "f2")],
 )
 def test_names_that_will_do(given, wanted):
     assert names.package_name(given) == wanted
@@ -26,7 +27,10 @@ def test_names_that_will_do(given, wanted):
         ("größe", "is no package name"),
         ("ops_", "is no package name"),
         ("lambda", "'lambda' is a word of Python's own, which no import can name; for instance name='lambda_ops'"),
-        ("statistics", "'statistics' would hide Python's own module 'statistics' wherever it is installed; for instance name='statistics_ops'"),
+        (
+            "statistics",
+            "'statistics' would hide Python's own module 'statistics' wherever it is installed; for instance name='statistics_ops'",
+        ),
         ("JSON", "would hide Python's own module 'json'"),
         ("torch", "'torch' is the name of another package; for instance name='torch_ops'"),
     ],
@@ -37,7 +41,9 @@ def test_names_that_will_not(given, said):
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("1.0", "1.0"), ("1.0.0rc1", "1.0.0rc1"), ("v2.1", "2.1"), ("1.0-1", "1.0.post1")])
+@pytest.mark.parametrize(
+    ("given", "wanted"), [("1.0", "1.0"), ("1.0.0rc1", "1.0.0rc1"), ("v2.1", "2.1"), ("1.0-1", "1.0.post1")]
+)
 def test_versions_in_their_normal_form(given, wanted):
     assert names.version(given) == wanted
 
@@ -51,7 +57,12 @@ def test_folders_that_will_not_do(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("mine")
     monkeypatch.chdir(tmp_path)
-    for path, said in ((file, "is a file; a package is a folder"), (tmp_path, "is no folder for a package of its own"), ("/", "is no folder"), ("", "needs a folder")):
+    for path, said in (
+        (file, "is a file; a package is a folder"),
+        (tmp_path, "is no folder for a package of its own"),
+        ("/", "is no folder"),
+        ("", "needs a folder"),
+    ):
         with pytest.raises(SaveError, match=said):
             names.target(path)
     assert names.target("a/b") == tmp_path / "a" / "b"
@@ -74,7 +85,9 @@ def test_nothing_is_written_outside(tmp_path):
 
 def test_two_ops_of_one_name():
     names.different([("f", "lab::f"), ("g", "lab::g")])
-    with pytest.raises(SaveError, match="lab::f and other::f would both be the function 'f': save them in packages of their own"):
+    with pytest.raises(
+        SaveError, match="lab::f and other::f would both be the function 'f': save them in packages of their own"
+    ):
         names.different([("f", "lab::f"), ("f", "other::f")])
     with pytest.raises(SaveError, match="lab::f is given twice: save it once"):
         names.different([("f", "lab::f"), ("f", "lab::f")])

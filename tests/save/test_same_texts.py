@@ -72,7 +72,9 @@ def test_the_order_in_which_builds_ended_is_not_in_it(namespace, tmp_path):
     wb.save(scale, tmp_path / "again", name="o")
     one, other = texts(tmp_path / "o" / "csrc"), texts(tmp_path / "again" / "csrc")
     assert one == other
-    assert one["scale_forward_cpu_kernels.cpp"].index("// x float32") < one["scale_forward_cpu_kernels.cpp"].index("// x float64")
+    assert one["scale_forward_cpu_kernels.cpp"].index("// x float32") < one["scale_forward_cpu_kernels.cpp"].index(
+        "// x float64"
+    )
 
 
 def test_another_day_is_no_change(namespace, tmp_path, monkeypatch):
@@ -102,6 +104,12 @@ wb.save([ops.normed("saved_twice"), ops.scale("saved_twice")], sys.argv[1], name
 def test_the_same_bytes_in_another_process(tmp_path):
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
-        done = subprocess.run([sys.executable, "-c", SAVED, str(tmp_path / seed)], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", SAVED, str(tmp_path / seed)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert not done.returncode, done.stderr[-2000:]
     assert texts(tmp_path / "1") == texts(tmp_path / "2")

@@ -51,7 +51,10 @@ def test_a_project_that_knows_nothing_of_us(normed, namespace, tmp_path):
         assert not OURS.search(text.replace("a notebook that defines it", "")), f"{path}: {OURS.search(text)}"
         if path.endswith(".py"):
             ast.parse(text)
-    assert found["csrc/kernels/normed.cpp"] == ops.NORMED and found["csrc/kernels/normed.backward.cpp"] == ops.NORMED_BACKWARD
+    assert (
+        found["csrc/kernels/normed.cpp"] == ops.NORMED
+        and found["csrc/kernels/normed.backward.cpp"] == ops.NORMED_BACKWARD
+    )
 
 
 def test_the_texts_of_its_kernels(normed, namespace, tmp_path):
@@ -117,7 +120,10 @@ def test_a_change_by_hand_that_would_be_lost_stops_it(scale, namespace, tmp_path
         wb.save(scale, tmp_path / "o")
     said = str(caught.value)
     assert "csrc/kernels/scale.cpp in" in said and "was changed by hand, and would be written otherwise" in said
-    assert "--- csrc/kernels/scale.cpp (as it is)" in said and "-template <typename T> static T times(T v, double k) { return T(k * v); }" in said
+    assert (
+        "--- csrc/kernels/scale.cpp (as it is)" in said
+        and "-template <typename T> static T times(T v, double k) { return T(k * v); }" in said
+    )
     assert said.endswith("nothing was written") and texts(tmp_path / "o") == before
 
 
@@ -154,7 +160,10 @@ def test_a_new_version_says_what_it_changes(namespace, tmp_path):
 def test_a_folder_of_something_else_is_left_alone(scale, tmp_path):
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "thesis.txt").write_text("mine")
-    with pytest.raises(SaveError, match=r"holds something else than a saved package \(there is no package-manifest.json\): name a new folder"):
+    with pytest.raises(
+        SaveError,
+        match=r"holds something else than a saved package \(there is no package-manifest.json\): name a new folder",
+    ):
         wb.save(scale, tmp_path / "o")
     assert texts(tmp_path / "o") == {"thesis.txt": "mine"}
 
@@ -215,7 +224,11 @@ def test_a_reference_that_captures_an_object(namespace, tmp_path):
         return x + table
 
     op = ops.define(namespace, "f", f, lambda t: iter([t(4, 8)]))
-    refused(f"{namespace}::f: f uses table of the notebook, a Tensor of shape (8,): take table as an argument of the op", op, tmp_path / "o")
+    refused(
+        f"{namespace}::f: f uses table of the notebook, a Tensor of shape (8,): take table as an argument of the op",
+        op,
+        tmp_path / "o",
+    )
 
 
 def test_a_python_kernel_that_captures_an_object(scale, namespace, tmp_path):
@@ -225,7 +238,9 @@ def test_a_python_kernel_that_captures_an_object(scale, namespace, tmp_path):
     def _(x, k=2.0):
         return x * k if table else x
 
-    refused(f"{namespace}::scale: _ uses table of the notebook, a dict: pass table as an argument", scale, tmp_path / "o")
+    refused(
+        f"{namespace}::scale: _ uses table of the notebook, a dict: pass table as an argument", scale, tmp_path / "o"
+    )
 
 
 def test_a_source_with_an_absolute_include(namespace, tmp_path):
@@ -233,7 +248,11 @@ def test_a_source_with_an_absolute_include(namespace, tmp_path):
     header.write_text("#pragma once\n")
     op = ops.define(namespace, "scale", ops.scale_reference)
     wb.cpp(op, ops.SCALE.replace("#include <cmath>", f'#include "{header}"'))
-    error = refused(f'#include "{header}" names a file of this machine: put it beside the notebook and include it by its name', op, tmp_path / "o")
+    error = refused(
+        f'#include "{header}" names a file of this machine: put it beside the notebook and include it by its name',
+        op,
+        tmp_path / "o",
+    )
     assert error.line == 5 and "line 5" in str(error)
 
 
@@ -267,7 +286,11 @@ def test_another_op_in_a_reference_must_come_along(scale, namespace, tmp_path):
 
 def test_an_op_without_cases(namespace, tmp_path):
     op = wb.op(f"{namespace}::scale")(ops.scale_reference)
-    refused(f"{namespace}::scale has no cases, so that nothing would test it: say some with @scale.cases, or call it", op, tmp_path / "o")
+    refused(
+        f"{namespace}::scale has no cases, so that nothing would test it: say some with @scale.cases, or call it",
+        op,
+        tmp_path / "o",
+    )
     op(torch.randn(3, 5))
     wb.save(op, tmp_path / "o")
     [row] = torch.load(tmp_path / "o" / "tests" / "cases_scale.pt", weights_only=True)
@@ -287,7 +310,11 @@ def test_python_from_a_cell_that_calls_python(namespace, tmp_path):
     from workbench.save import full
     from workbench.source import Source
 
-    source = Source("#include <torch/extension.h>\nat::Tensor f(at::Tensor x) { py::gil_scoped_release no; return x; }\n", "cpp", "cell [3]")
+    source = Source(
+        "#include <torch/extension.h>\nat::Tensor f(at::Tensor x) { py::gil_scoped_release no; return x; }\n",
+        "cpp",
+        "cell [3]",
+    )
     with pytest.raises(SaveError, match=r"cell \[3\], line 2: lab::f: py:: calls Python from C\+\+"):
         full._without_python(source, "lab::f")
     inside = Source('at::Tensor f(at::Tensor x) { return x; }\nPYBIND11_MODULE(a, m) { m.def("f", &f); }', "cpp")

@@ -29,7 +29,9 @@ wb::f(wb_x, WB_Y);
 kept
 #endif
 """
-    assert support.standalone(text) == """a
+    assert (
+        support.standalone(text)
+        == """a
 other
 #ifdef KEPT
 host_code::f(host_code_x, HOST_CODE_Y);
@@ -37,6 +39,7 @@ host_code::f(host_code_x, HOST_CODE_Y);
 kept
 #endif
 """
+    )
 
 
 def test_every_include_is_there_and_nothing_is_left_of_us():
@@ -54,8 +57,14 @@ def test_every_include_is_there_and_nothing_is_left_of_us():
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ('#include "wb_body_math.h"\nwb::Value v; wb_fits<int>(1);', '#include "support/body_math.h"\nhost_code::Value v; host_code_fits<int>(1);'),
-        ('#include "launcher.h"\nstatic void plan(wb::Frame& f) {', '#include "support/launcher.h"\nstatic void plan(host_code::Frame& f) {'),
+        (
+            '#include "wb_body_math.h"\nwb::Value v; wb_fits<int>(1);',
+            '#include "support/body_math.h"\nhost_code::Value v; host_code_fits<int>(1);',
+        ),
+        (
+            '#include "launcher.h"\nstatic void plan(wb::Frame& f) {',
+            '#include "support/launcher.h"\nstatic void plan(host_code::Frame& f) {',
+        ),
         ('#include "kernels/wb.cpp"\nint web;', '#include "kernels/wb.cpp"\nint web;'),
     ],
 )

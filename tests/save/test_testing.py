@@ -74,8 +74,14 @@ def test_nothing_of_the_template_is_left(namespace, tmp_path):
     ("given", "wanted"),
     [
         ("import torch\nimport os\nx = 1\n", "import os\n\nimport torch\nx = 1\n"),
-        ("from b import f\nimport b\nfrom b import C, A as D, ONE\n", "import b\nfrom b import ONE, C, f\nfrom b import A as D\n"),
-        ("from .a import b\nfrom ..c import d\nimport mine\nimport torch\n", "import torch\n\nimport mine\n\nfrom ..c import d\nfrom .a import b\n"),
+        (
+            "from b import f\nimport b\nfrom b import C, A as D, ONE\n",
+            "import b\nfrom b import ONE, C, f\nfrom b import A as D\n",
+        ),
+        (
+            "from .a import b\nfrom ..c import d\nimport mine\nimport torch\n",
+            "import torch\n\nimport mine\n\nfrom ..c import d\nfrom .a import b\n",
+        ),
         ("import os  # first\nimport ast\n", "import os  # first\nimport ast\n"),
         ("import b\n\ndef f(): pass\n", "import b\n\n\ndef f(): pass\n"),
         ("import b\nx = 1\nimport z, a\n", "import b\nx = 1\nimport a\nimport z\n"),

@@ -48,7 +48,12 @@ def function() -> Inspection:
 
 
 def both() -> Comparison:
-    later = (*SASS[:4], Entry("        LDG.E.128 R4, desc[UR4][R6.64]", 8), Entry("        FADD R9, R4, R4", 3, (8,)), SASS[7])
+    later = (
+        *SASS[:4],
+        Entry("        LDG.E.128 R4, desc[UR4][R6.64]", 8),
+        Entry("        FADD R9, R4, R4", 3, (8,)),
+        SASS[7],
+    )
     stages = (Stage("ptx", ()), Stage("sass", later, (("global loads of 16 bytes", 1), ("FMA", 12))))
     rows = (KernelRow("scale<float, 256>", 32, 0, 0, 1024, 0, 256, 1.0, "nothing: all 64 warps are in use", 8),)
     return Comparison(kernel(), kernel(version=5, stages=stages, rows=rows))
@@ -63,5 +68,7 @@ def wide() -> Inspection:
 
 def wide_pair() -> Comparison:
     """Two of these side by side."""
-    later = dataclasses.replace(wide().stages[0], entries=(*SASS, Entry(f"        CALL.REL {'another_mangled_name_' * 8}", 8)))
+    later = dataclasses.replace(
+        wide().stages[0], entries=(*SASS, Entry(f"        CALL.REL {'another_mangled_name_' * 8}", 8))
+    )
     return Comparison(wide(), dataclasses.replace(wide(), version=5, stages=(later,)))

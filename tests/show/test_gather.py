@@ -29,7 +29,10 @@ def test_cases_without_dtypes_are_named_or_counted():
     many = [agreement(f"a rather long name, number {i}", "0.5") for i in range(4)]
     assert gather.gathered(many)[0].case == "4 runs"
     [row] = gather.gathered([agreement("a", "0.5"), agreement("b", "2e-05")])
-    assert row.case == "a, b" and row.detail == "values agree, largest error 0.5 of what is allowed (a); nothing else was tried"
+    assert (
+        row.case == "a, b"
+        and row.detail == "values agree, largest error 0.5 of what is allowed (a); nothing else was tried"
+    )
 
 
 def test_what_says_something_else_keeps_its_row():

@@ -93,7 +93,9 @@ def test_what_was_not_measured_is_left_out():
 def test_a_refusal_shows_the_picture_the_elements_and_the_hint_last():
     shown = html.line(samples.refused())
     said = read(shown)
-    assert said.startswith("rmsnorm cuda v8 not installed | 61 ms | differs on odd float32: 270 of 3,840 elements never written; still v7")
+    assert said.startswith(
+        "rmsnorm cuda v8 not installed | 61 ms | differs on odd float32: 270 of 3,840 elements never written; still v7"
+    )
     assert "on <b>odd</b> float32" in shown and "<svg" in shown
     assert "[0, 30]nan−1.2044" in said
     assert said.endswith("Try it anyway: rmsnorm.versions[8](x, w), or --force.")
@@ -114,7 +116,11 @@ def test_the_error_map_draws_runs_and_block_borders():
 
 def test_cells_that_are_partly_wrong_are_fainter():
     drawn = picture.error_map(Mismatch("out", (99, 99), 9, 9801, 0, (), ((0.1, 0.5, 1.0, 0.0),)))
-    assert re.findall(r'opacity="([\d.]+)" d="([^"]+)"', drawn) == [("0.35", "M0 0h1v1h-1z"), ("0.6", "M1 0h1v1h-1z"), ("0.9", "M2 0h1v1h-1z")]
+    assert re.findall(r'opacity="([\d.]+)" d="([^"]+)"', drawn) == [
+        ("0.35", "M0 0h1v1h-1z"),
+        ("0.6", "M1 0h1v1h-1z"),
+        ("0.9", "M2 0h1v1h-1z"),
+    ]
 
 
 def test_the_largest_map_stays_small():
@@ -126,7 +132,10 @@ def test_the_largest_map_stays_small():
 
 def test_a_failing_check_is_bold_with_its_cure():
     shown = html.check(samples.check())
-    assert "<b>mutation</b>" in shown and '<span class="bad">writes v, which is not declared.</span> Add it to <code>mutates</code>' in shown
+    assert (
+        "<b>mutation</b>" in shown
+        and '<span class="bad">writes v, which is not declared.</span> Add it to <code>mutates</code>' in shown
+    )
     assert "12 cases × 3 dtypes" in shown
     assert "3 pass, 1 fails, 2 not run; quick check, 1.2 s" in read(shown)
     assert "pass agreement" in read(shown)  # the word stands where a stylesheet does not
@@ -134,7 +143,11 @@ def test_a_failing_check_is_bold_with_its_cure():
 
 def test_a_card_has_its_tabs_and_opens_the_one_asked_for():
     shown = html.of(samples.card(opened="History"))
-    assert re.findall(r"<details name=\"wb-\w+\"( open)?><summary>(\w+)", shown) == [("", "Check"), ("", "Code"), (" open", "History")]
+    assert re.findall(r"<details name=\"wb-\w+\"( open)?><summary>(\w+)", shown) == [
+        ("", "Check"),
+        ("", "Code"),
+        (" open", "History"),
+    ]
     assert shown.index(">v8<") < shown.index(">v7<", shown.index(">v8<"))
     assert "41.2 µs" in shown and "87 %" in shown
     assert html.of(samples.card(opened="Bench")).count(" open>") == 1
@@ -148,7 +161,14 @@ def test_a_card_of_an_op_that_is_all_reference():
 
 
 def test_what_was_not_run_has_an_empty_dot_and_not_a_green_one():
-    row = SlotRow("forward cuda", "v2", "raw CUDA", "compiled for sm_90, not run: no GPU here", resources="interpreted | 38 regs", unrun=True)
+    row = SlotRow(
+        "forward cuda",
+        "v2",
+        "raw CUDA",
+        "compiled for sm_90, not run: no GPU here",
+        resources="interpreted | 38 regs",
+        unrun=True,
+    )
     shown = html.of(samples.card(slots=(row,), history=(), check=None, code=(), notes=())).partition("</style>")[2]
     assert '<span class="dot s">' in shown
     assert '<span class="soft">compiled for sm_90, not run: no GPU here</span>' in shown
@@ -158,7 +178,10 @@ def test_what_was_not_run_has_an_empty_dot_and_not_a_green_one():
 
 def test_what_an_interpreted_kernel_takes_are_parts_of_the_line():
     shown = html.of(samples.installed(resources="interpreted | compiled for sm_90: 38 regs"))
-    assert re.search(r"</span>interpreted</span> <span class=.part.><span class=.sep.>\| </span>compiled for sm_90: 38 regs</span>", shown)
+    assert re.search(
+        r"</span>interpreted</span> <span class=.part.><span class=.sep.>\| </span>compiled for sm_90: 38 regs</span>",
+        shown,
+    )
 
 
 def test_two_cards_do_not_close_each_other():
@@ -217,9 +240,17 @@ def test_what_the_tier_costs_is_a_quiet_line():
 
 
 def test_a_full_check_that_fails_folds_what_passed():
-    rows = (Row("sizes", "odd", "pass", "ok"), Row("vmap", "odd", "pass", "ok"), Row("values", "NaN", "fail", "differs"))
+    rows = (
+        Row("sizes", "odd", "pass", "ok"),
+        Row("vmap", "odd", "pass", "ok"),
+        Row("values", "NaN", "fail", "differs"),
+    )
     shown = html.check(Check("lab::f", (*rows, Row("streams", "odd", "skip", "no GPU here")), "full"))
-    assert shown.index("<b>values</b>") < shown.index("<details><summary>2 checks passed</summary>") < shown.index("streams")
+    assert (
+        shown.index("<b>values</b>")
+        < shown.index("<details><summary>2 checks passed</summary>")
+        < shown.index("streams")
+    )
     assert "<details>" not in html.check(Check("lab::f", rows[:2], "full")), "nothing is hidden where nothing failed"
     assert "<details>" not in html.check(Check("lab::f", rows)), "a quick check is short"
 
@@ -236,7 +267,9 @@ def test_the_ledger_opens_to_what_changed_in_the_source():
     assert '<span class="add">+   #pragma omp parallel for</span>' in shown
     said = read(shown)
     assert "FASTER 2.00 × v1" in said and "FASTER 1.14 × v6" in said and "OpenMP over rows +1" in said
-    assert "same source" in read(html.of(samples.card(history=(dataclasses.replace(samples.card().history[0], before=samples.CELL),))))
+    assert "same source" in read(
+        html.of(samples.card(history=(dataclasses.replace(samples.card().history[0], before=samples.CELL),)))
+    )
 
 
 def test_differences_are_those_of_the_newest_while_there_is_room(monkeypatch):
@@ -258,8 +291,20 @@ def test_a_difference_is_cut_and_says_so():
 
 
 def test_a_card_has_its_measurements_as_panes_with_their_stylesheets():
-    bench = Bench("lab::rmsnorm", "cpu", "2 threads", "v2", (BenchRow("llama", "float32", "forward", "v2", time_us=41.2, own=True),))
+    bench = Bench(
+        "lab::rmsnorm",
+        "cpu",
+        "2 threads",
+        "v2",
+        (BenchRow("llama", "float32", "forward", "v2", time_us=41.2, own=True),),
+    )
     shown = html.of(samples.card(bench=bench, profile=profiled.cpu(), opened="Bench"))
-    assert [t for t in re.findall(r"<summary>(\w+)</summary>", shown) if t in TABS] == ["Check", "Bench", "Profile", "Code", "History"]
+    assert [t for t in re.findall(r"<summary>(\w+)</summary>", shown) if t in TABS] == [
+        "Check",
+        "Bench",
+        "Profile",
+        "Code",
+        "History",
+    ]
     assert '" open><summary>Bench' in shown and "<script" not in shown and style.sheet("profile") in shown
     assert "lab::rmsnorm bench | v2 on 2 threads" in str(samples.card(bench=bench))

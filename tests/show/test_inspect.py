@@ -13,7 +13,9 @@ from workbench.source import Source
 
 
 def test_the_summary_says_numbers_findings_and_what_can_be_printed():
-    assert str(inspected.kernel()) == """\
+    assert (
+        str(inspected.kernel())
+        == """\
 lab::scale v3 forward cuda | raw CUDA, float32 | sm_90, NVRTC 13.0 | 260 ms
   kernel             regs  spills  stack  shared  block  occupancy  limited by
   scale<float, 256>    38    none   none    1 KB    256       75 %  registers: 38 a thread
@@ -23,6 +25,7 @@ lab::scale v3 forward cuda | raw CUDA, float32 | sm_90, NVRTC 13.0 | 260 ms
   stages: ptx (1 line), sass (8 lines); print(report.stage("sass")); report.at(8) is what became of
     line 8
   note: also built for bfloat16: `inspect(dtype=...)`"""
+    )
 
 
 def test_the_summary_of_functions():
@@ -62,7 +65,9 @@ def test_one_of_a_thing_is_singular():
     names = {"global loads of 4 bytes": "global load of 4 bytes", "asynchronous copies": "asynchronous copy",
              "instructions on vectors of 32 bytes": "instruction on vectors of 32 bytes", "FMA": "FMA",
              "divisions and roots": "division or root"}  # fmt: skip
-    assert {n: inspect_words.counts(Stage("sass", (), ((n, 1),))) for n in names} == {n: f"1 {one}" for n, one in names.items()}
+    assert {n: inspect_words.counts(Stage("sass", (), ((n, 1),))) for n in names} == {
+        n: f"1 {one}" for n, one in names.items()
+    }
 
 
 def test_two_versions_as_text():
@@ -70,7 +75,10 @@ def test_two_versions_as_text():
     assert lines[0] == "lab::scale forward | v3 beside v5 | raw CUDA"
     assert [" ".join(line.split()) for line in lines[2:4]] == ["regs 38 32", "spills none none"]
     # `FADD R5, R2, R2` and `FADD R9, R4, R4` are alike: registers move with everything before them.
-    assert lines[-2:] == ["  ptx: 0 lines alike, 1 only in v3, 0 only in v5", "  sass: 6 lines alike, 2 only in v3, 1 only in v5"]
+    assert lines[-2:] == [
+        "  ptx: 0 lines alike, 1 only in v3, 0 only in v5",
+        "  sass: 6 lines alike, 2 only in v3, 1 only in v5",
+    ]
 
 
 def test_the_html_has_source_and_stages_and_no_script():
@@ -103,7 +111,10 @@ def _evil():
 
 def test_nothing_of_a_user_or_a_compiler_is_markup():
     one = _evil()
-    for report in (one, inspected.both().__class__(one, dataclasses.replace(one, dtype="x", stages=inspected.kernel().stages[1:]))):
+    for report in (
+        one,
+        inspected.both().__class__(one, dataclasses.replace(one, dtype="x", stages=inspected.kernel().stages[1:])),
+    ):
         shown = html.of(report)
         assert "<script" not in shown
         assert EVIL in read(shown)
@@ -130,7 +141,9 @@ def test_a_diff_sets_off_what_changed_and_folds_what_did_not():
     assert shown.count('class="new mono"') == 3
     same = Stage("sass", tuple(Entry(f"OP{i} X", 5) for i in range(60)))
     report = inspected.both()
-    report = type(report)(dataclasses.replace(report.left, stages=(same,)), dataclasses.replace(report.right, stages=(same,)))
+    report = type(report)(
+        dataclasses.replace(report.left, stages=(same,)), dataclasses.replace(report.right, stages=(same,))
+    )
     assert "48 lines alike" in read(inspect_html.diff(report, "sass"))
 
 

@@ -29,7 +29,10 @@ def test_the_column_of_registers_is_short(resources, said):
 
 def test_what_it_leaves_out_is_its_title():
     shown = html.of(samples.wide())
-    assert '<span class="soft" title="interpreted, compiled for sm_90: 24 regs, no spills, 16 bytes shared">24 regs</span>' in shown
+    assert (
+        '<span class="soft" title="interpreted, compiled for sm_90: 24 regs, no spills, 16 bytes shared">24 regs</span>'
+        in shown
+    )
     assert '<span class="soft">raw C++</span>' in shown
 
 

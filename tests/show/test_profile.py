@@ -10,7 +10,9 @@ from workbench.show import html, profile_html, profile_timeline, profile_words
 
 
 def test_as_text():
-    assert str(profiled.gpu()) == """\
+    assert (
+        str(profiled.gpu())
+        == """\
 lab::rmsnorm on llama bfloat16 | cuda, NVIDIA H200 | 20 calls, 1.2 s
             runs             one call  kernels  launches  dispatch  gaps  peak memory
   forward   v7 raw CUDA       47.2 us  41.2 us         1   11.3 us              64 MB
@@ -32,10 +34,13 @@ lab::rmsnorm on llama bfloat16 | cuda, NVIDIA H200 | 20 calls, 1.2 s
   backward: 11 kernels where one would do: they take 412 us. Write the backward as one kernel, or
     let `torch.compile` fuse it
   note: something to know"""
+    )
 
 
 def test_on_a_cpu_threads_are_told_and_registers_are_not():
-    assert str(profiled.cpu()) == """\
+    assert (
+        str(profiled.cpu())
+        == """\
 lab::scale on 4x8 float32 | cpu, 2 threads of Xeon | 3 calls
            runs        one call  kernels  ops  dispatch  peak memory  threads busy
   forward  v1 raw C++    3.1 us   1.2 us    1    1.9 us        128 B     0.98 of 2
@@ -46,6 +51,7 @@ lab::scale on 4x8 float32 | cpu, 2 threads of Xeon | 3 calls
   op          phase    calls    self  share   total
   lab::scale  forward      1  1.2 us   40 %  1.2 us
   note: forward ran 2.9 times as long under the profiler"""
+    )
 
 
 def test_the_html_has_all_of_the_text():
@@ -129,7 +135,10 @@ def test_two_on_one_page_do_not_share_their_buttons():
 
 
 def test_a_long_call_stays_small_and_says_what_it_leaves_out():
-    spans = tuple(Span(f"aten::op_number_{i}", "op", "CPU", i * 10.0, 9.0 if i % 7 else 9.5, i % 12, "forward") for i in range(2000))
+    spans = tuple(
+        Span(f"aten::op_number_{i}", "op", "CPU", i * 10.0, 9.0 if i % 7 else 9.5, i % 12, "forward")
+        for i in range(2000)
+    )
     report = profiled.gpu(timeline=spans, memory=tuple((float(i), i) for i in range(1000)))
     drawn, left_out = profile_timeline.picture(report)
     assert len(html.of(report)) < 60_000
@@ -150,7 +159,9 @@ def test_memory_that_is_freed_is_drawn_below_zero():
     assert "memory, 4 KB at most, 4 KB freed" in drawn and "M0 22" in drawn
 
 
-@pytest.mark.parametrize(("count", "said"), [(0, "none"), (128, "128 B"), (4198400, "4 MB"), (1 << 36, "64 GB"), (1536, "1.5 KB")])
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "none"), (128, "128 B"), (4198400, "4 MB"), (1 << 36, "64 GB"), (1536, "1.5 KB")]
+)
 def test_sizes(count, said):
     assert profile_words.size(count) == said
 
@@ -193,7 +204,9 @@ def test_the_wheel_zooms_around_the_pointer(page):
         shown.mouse.wheel(0, -200)
     shown.keyboard.up("Control")
     shown.wait_for_function("parseFloat(document.querySelector('.scroll > svg').style.width) > 350")
-    place = shown.evaluate("(() => { const s = document.querySelector('.scroll'); return (s.scrollLeft + s.clientWidth / 2) / s.scrollWidth })()")
+    place = shown.evaluate(
+        "(() => { const s = document.querySelector('.scroll'); return (s.scrollLeft + s.clientWidth / 2) / s.scrollWidth })()"
+    )
     assert place == pytest.approx(0.5, abs=0.03)
     assert shown.locator(".zoom .z4, .zoom .z16").evaluate_all("buttons => buttons.some(b => b.checked)")
 

@@ -34,17 +34,24 @@ def test_slot_tier_and_store_show_where_they_are_not_the_usual():
 
 
 def test_a_forced_version_says_what_differs():
-    trial = Trial((Outcome("odd", "float32", "mismatch", detail="3 of 9 elements differ"), Outcome("a", "float32", "agree", 0.1)))
+    trial = Trial(
+        (Outcome("odd", "float32", "mismatch", detail="3 of 9 elements differ"), Outcome("a", "float32", "agree", 0.1))
+    )
     assert text.agreement(trial) == "forced: 1 of 2 runs does not agree"
 
 
 def test_skipped_cases_are_counted():
-    assert text.agreement(Trial((Outcome("a", "", "agree", 0.5), Outcome("b", "", "skip")))) == "1 case agrees, closest: a at 0.5 of allowed, 1 skipped"
+    assert (
+        text.agreement(Trial((Outcome("a", "", "agree", 0.5), Outcome("b", "", "skip"))))
+        == "1 case agrees, closest: a at 0.5 of allowed, 1 skipped"
+    )
     assert text.agreement(Trial((Outcome("b", "", "skip"),))) == "compared with nothing, 1 case skipped"
 
 
 def test_a_refusal():
-    assert str(samples.refused()) == """\
+    assert (
+        str(samples.refused())
+        == """\
 rmsnorm cuda v8 not installed | 61 ms | differs on odd float32: 270 of 3,840 elements never written; still v7
   out, 40 x 96: in the last 3 of every 32 columns
     at       got   wanted
@@ -54,15 +61,22 @@ rmsnorm cuda v8 not installed | 61 ms | differs on odd float32: 270 of 3,840 ele
   1 more of 3 runs fails too
   line 9 of the cell: `for (int c = threadIdx.x; c < cols - 3; c += BLOCK)`
   Try it anyway: `rmsnorm.versions[8](x, w)`, or `--force`."""
+    )
 
 
 def test_a_refusal_without_a_sentence_is_told_from_the_trial():
-    shown = str(samples.refused(refused="", hint="", trial=Trial((Outcome("odd", "bfloat16", "crash", detail="SIGSEGV"),)), still=""))
+    shown = str(
+        samples.refused(
+            refused="", hint="", trial=Trial((Outcome("odd", "bfloat16", "crash", detail="SIGSEGV"),)), still=""
+        )
+    )
     assert shown == "rmsnorm cuda v8 not installed | 61 ms | crashes on odd bf16: SIGSEGV"
 
 
 def test_diagnostics_show_the_line_and_the_column():
-    assert str(samples.uncompiled()) == """\
+    assert (
+        str(samples.uncompiled())
+        == """\
 rmsnorm.backward cpp v9 not installed | 48 ms | line 9: use of undeclared identifier 'colz'; still v7
     for (int64_t c = 0; c < colz; ++c) s += x[c];
                             ^
@@ -73,6 +87,7 @@ rmsnorm.backward cpp v9 not installed | 48 ms | line 9: use of undeclared identi
     void f(T* x) {
          ^
   Did you mean `cols`?"""
+    )
 
 
 def test_notes_come_after_the_line():
@@ -92,16 +107,21 @@ def test_a_trial_shows_what_was_printed():
 
 
 def test_a_trial_lists_failing_runs_first():
-    assert str(samples.refused().trial) == """\
+    assert (
+        str(samples.refused().trial)
+        == """\
 1 of 3 agrees | 20 ms
   case   dtype  outcome  of allowed
   odd    fp32   differs              270 of 3,840 elements never written
   wide   fp32   differs              3 of 512 elements differ
   small  fp32   agrees          0.3"""
+    )
 
 
 def test_a_check():
-    assert str(samples.check()) == """\
+    assert (
+        str(samples.check())
+        == """\
 lab::kv_write_ quick check | 3 pass, 1 fails, 2 not run | 1.2 s
   pass  agreement                12 cases x 3 dtypes  largest error 0.8 of allowed (scaled, float16)
   FAIL  mutation                 views of one base    writes v, which is not declared.
@@ -113,19 +133,25 @@ lab::kv_write_ quick check | 3 pass, 1 fails, 2 not run | 1.2 s
   skip  gradients                                     in-place op, no argument wants a gradient
   skip  memcheck                                      compute-sanitizer is not installed:
                                                       `check(sanitize=True)` would use it"""
+    )
 
 
 def test_a_long_name_takes_a_line_of_its_own():
     row = Row("a check with a very long name indeed", "and a case", "pass", "proved")
-    assert str(Check("lab::f", (row,))) == """\
+    assert (
+        str(Check("lab::f", (row,)))
+        == """\
 lab::f quick check | 1 passes
   pass  a check with a very long name indeed  and a case
                                                   proved"""
+    )
 
 
 def test_a_card():
     shown = str(samples.card(check=None))
-    assert shown == """\
+    assert (
+        shown
+        == """\
 lab::rmsnorm(Tensor x, Tensor w, float eps=1e-06) -> Tensor
   Root mean square norm over the last dimension.
 
@@ -141,6 +167,7 @@ lab::rmsnorm(Tensor x, Tensor w, float eps=1e-06) -> Tensor
   v2       forward cpu   installed   9.8 ms  FASTER 2.00 x v1    120 ms           18 of 18  OpenMP over rows
   v1       forward cpu   former     19.6 ms                       1.1 s           18 of 18  the reference, as loops
   note: The backward is still the reference's."""
+    )
 
 
 def test_columns_that_nothing_was_measured_for_are_left_out():
@@ -158,7 +185,9 @@ def test_old_versions_are_counted_and_lines_stay_within_a_terminal():
     assert max(map(len, shown.splitlines())) <= 104
 
 
-@pytest.mark.parametrize("report", [samples.installed(), samples.refused(), samples.uncompiled(), samples.check(), samples.card()])
+@pytest.mark.parametrize(
+    "report", [samples.installed(), samples.refused(), samples.uncompiled(), samples.check(), samples.card()]
+)
 def test_text_is_ascii(report):
     assert str(report).isascii()
 
@@ -181,7 +210,9 @@ def test_a_full_check_has_its_failure_on_top_and_what_was_seen_below_each_name()
         Row("compiled, dynamic shapes", "6 sizes", "pass", "1 graph for 4 sizes from 2 up"),
         Row("values", "NaN", "fail", "differs: " + "a long sentence " * 6, "Look at -ffast-math."),
     )
-    assert str(Check("lab::f", rows, "full")) == """\
+    assert (
+        str(Check("lab::f", rows, "full"))
+        == """\
 lab::f full check | 2 pass, 1 fails
   FAIL  values                    NaN
         differs: a long sentence a long sentence a long sentence a long sentence a long sentence a
@@ -191,3 +222,4 @@ lab::f full check | 2 pass, 1 fails
         4 inputs: as the reference's, exactly
   pass  compiled, dynamic shapes  6 sizes
         1 graph for 4 sizes from 2 up"""
+    )

@@ -17,7 +17,9 @@ from workbench.show import html, text, tune_text, tune_words
 
 
 def test_as_text():
-    assert str(tunings.tuning()) == """\
+    assert (
+        str(tunings.tuning())
+        == """\
 lab::f forward cuda v3 tuned for 1024 float32 | 3.2 s | NVIDIA H200
   BLOCK=256, UNROLL=1: 40 us, 1.50 x as fast as the first one
   7 configurations: 3 timed, 1 does not fit, 1 pruned, 1 differs, 1 not reached; 1 known from before
@@ -32,6 +34,7 @@ lab::f forward cuda v3 tuned for 1024 float32 | 3.2 s | NVIDIA H200
   to paste:
     //! tune BLOCK = 256, 128
   note: the budget of 3 s ended; 1 configuration not reached, the next call goes on with them"""
+    )
 
 
 def test_the_best_is_the_fastest_of_those_timed_head_to_head():
@@ -46,7 +49,14 @@ def test_over_several_cases_the_best_loses_least():
     def row(case, block, us):
         return TuningRow({"BLOCK": block}, "timed", us, case=case)
 
-    rows = (row("a", 1, 10.0), row("a", 2, 11.0), row("a", 3, 40.0), row("b", 1, 90.0), row("b", 2, 31.0), row("b", 3, 30.0))
+    rows = (
+        row("a", 1, 10.0),
+        row("a", 2, 11.0),
+        row("a", 3, 40.0),
+        row("b", 1, 90.0),
+        row("b", 2, 31.0),
+        row("b", 3, 30.0),
+    )
     report = Tuning("lab::f", "forward", "cpu", 1, "cpp", ("a", "b"), rows)
     assert {case: r.config["BLOCK"] for (case, _), r in report.winners.items()} == {"a": 1, "b": 3}
     assert report.best is rows[1] and report.ok
@@ -58,7 +68,14 @@ def over(*dtypes):
     """A tuning in which the first two dtypes gain 1.00 and 1.20 x, each further one as much as the second."""
     gains = {d: 1.0 if i == 0 else 1.2 for i, d in enumerate(dtypes)}
     rows = [
-        TuningRow({"UNROLL": n}, "timed", 1080.0 * (gain if n == 1 else 1.0), case=f"big {dtype}", is_default=n == 1, final=n == 8)
+        TuningRow(
+            {"UNROLL": n},
+            "timed",
+            1080.0 * (gain if n == 1 else 1.0),
+            case=f"big {dtype}",
+            is_default=n == 1,
+            final=n == 8,
+        )
         for dtype, gain in gains.items()
         for n in (1, 8)
     ]
@@ -71,7 +88,9 @@ def test_of_several_dtypes_the_headline_says_which():
     assert tune_words.verdict(report) == said and f"  {said}\n" in str(report)
     assert said.replace(" x ", " × ") in read(html.of(report))
     assert tune_words.verdict(over("float32")) == "UNROLL=8: 1.08 ms, 1.00 x as fast as the first one"
-    assert tune_words.verdict(over(*"abcdef")).endswith("on big b; 1.20 x as fast on big c; 1.20 x as fast on big d; and 2 cases below")
+    assert tune_words.verdict(over(*"abcdef")).endswith(
+        "on big b; 1.20 x as fast on big c; 1.20 x as fast on big d; and 2 cases below"
+    )
 
 
 def test_of_several_dtypes_the_first_one_that_is_best_says_on_which():

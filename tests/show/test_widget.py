@@ -69,8 +69,16 @@ def test_without_ipywidgets_text_and_html_remain(kernel, monkeypatch):
 
 def test_import_is_light():
     light = "import sys, importlib.util as u; import types; p = types.ModuleType('workbench'); p.__path__ = ['workbench']; sys.modules['workbench'] = p\n"
-    light += "import workbench.show; print([m for m in ('torch', 'ipywidgets', 'IPython', 'pygments') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", light], capture_output=True, text=True, check=True, cwd=show.__file__.rpartition("/workbench/")[0])
+    light += (
+        "import workbench.show; print([m for m in ('torch', 'ipywidgets', 'IPython', 'pygments') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", light],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=show.__file__.rpartition("/workbench/")[0],
+    )
     assert done.stdout.strip() == "[]"
 
 

@@ -10,9 +10,20 @@ from workbench.show import pattern, words
 @pytest.mark.parametrize(
     ("seconds", "digits", "shown"),
     [
-        (0.052, 2, "52 ms"), (0.152, 2, "152 ms"), (41.2e-6, 3, "41.2 us"), (41.2e-6, 2, "41 us"), (9.8e-3, 3, "9.8 ms"),
-        (0.9996, 2, "1 s"), (999.6e-6, 3, "1 ms"), (5e-9, 2, "5 ns"), (1.24, 2, "1.2 s"), (25.3, 2, "25 s"),
-        (125, 2, "2 min 5 s"), (120, 2, "2 min"), (1e-6, 2, "1 us"), (0.001, 2, "1 ms"),
+        (0.052, 2, "52 ms"),
+        (0.152, 2, "152 ms"),
+        (41.2e-6, 3, "41.2 us"),
+        (41.2e-6, 2, "41 us"),
+        (9.8e-3, 3, "9.8 ms"),
+        (0.9996, 2, "1 s"),
+        (999.6e-6, 3, "1 ms"),
+        (5e-9, 2, "5 ns"),
+        (1.24, 2, "1.2 s"),
+        (25.3, 2, "25 s"),
+        (125, 2, "2 min 5 s"),
+        (120, 2, "2 min"),
+        (1e-6, 2, "1 us"),
+        (0.001, 2, "1 ms"),
     ],
 )
 def test_a_duration_has_the_unit_that_fits(seconds, digits, shown):
@@ -29,7 +40,10 @@ def test_counts_are_plural_and_separated():
     assert words.count(2, "entry", "entries") == "2 entries"
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0.6, "0.6"), (0.04, "0.04"), (0.001, "under 0.01"), (0.97, "0.97"), (0.999, "0.99"), (12.3, "12")])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.6, "0.6"), (0.04, "0.04"), (0.001, "under 0.01"), (0.97, "0.97"), (0.999, "0.99"), (12.3, "12")],
+)
 def test_a_share_below_the_limit_is_never_rounded_up_to_it(value, shown):
     assert words.share(value) == shown
 
@@ -42,14 +56,22 @@ def test_values_get_the_digits_that_tell_them_apart():
 
 
 def test_dtypes_are_short():
-    assert [words.dtype(d) for d in ("bfloat16", "torch.float16", "float8_e4m3fn", "int64")] == ["bf16", "fp16", "fp8 e4m3", "int64"]
+    assert [words.dtype(d) for d in ("bfloat16", "torch.float16", "float8_e4m3fn", "int64")] == [
+        "bf16",
+        "fp16",
+        "fp8 e4m3",
+        "int64",
+    ]
 
 
 def test_what_a_set_of_runs_covered():
     assert words.runs([Outcome("a", "", "agree")]) == "1 case"
     assert words.runs([Outcome("a", "", "agree"), Outcome("b", "float32", "agree")]) == "2 cases"
     assert words.runs([Outcome(c, d, "agree") for c in "ab" for d in ("x", "y", "z")], "×") == "2 cases × 3 dtypes"
-    assert words.runs([Outcome("a", "x", "agree"), Outcome("a", "y", "agree"), Outcome("b", "", "agree")]) == "3 runs of 2 cases"
+    assert (
+        words.runs([Outcome("a", "x", "agree"), Outcome("a", "y", "agree"), Outcome("b", "", "agree")])
+        == "3 runs of 2 cases"
+    )
 
 
 def test_long_text_keeps_its_ends_and_says_what_is_left_out():

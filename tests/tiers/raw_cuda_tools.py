@@ -52,7 +52,9 @@ def same(made: RawCudaKernel, dtype: torch.dtype) -> dict[str, torch.dtype]:
     return {a.name: dtype for a in made.declaration.arguments if a.is_tensor}
 
 
-def installed(schema: Schema, text: str, slot: str = "forward", dtypes: Sequence[dict] = ()) -> tuple[Callable, RawCudaKernel]:
+def installed(
+    schema: Schema, text: str, slot: str = "forward", dtypes: Sequence[dict] = ()
+) -> tuple[Callable, RawCudaKernel]:
     """The cell behind its op, built for these dtypes, and for others when they come."""
     run, made = define(schema, slot), cuda(schema, text, slot)
     refused = [r for r in made.build(list(dtypes)) if r is not None]

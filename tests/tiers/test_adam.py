@@ -60,7 +60,9 @@ def test_what_does_not_fit(adam_):
     with pytest.raises(RuntimeError, match=r"lab::adam_: lr = 1e\+300 does not fit the parameter `float lr`"):
         adam_(params, grads, m, v, 1e300, 0.9, 0.99, 1e-8, 1)
     with pytest.raises(RuntimeError, match="lab::adam_: params is written in place and not contiguous"):
-        adam_([torch.rand(4, 6).t()], [torch.rand(6, 4)], [torch.rand(6, 4)], [torch.rand(6, 4)], 0.01, 0.9, 0.99, 1e-8, 1)
+        adam_(
+            [torch.rand(4, 6).t()], [torch.rand(6, 4)], [torch.rand(6, 4)], [torch.rand(6, 4)], 0.01, 0.9, 0.99, 1e-8, 1
+        )
     adam_([], [], [], [], 0.01, 0.9, 0.99, 1e-8, 1)
 
 

@@ -398,12 +398,15 @@ def test_an_expanded_gradient_arrives_contiguous(namespace):
     def _(t):
         yield t(5, 123)
 
-    wb.cpp(f"{namespace}::third.backward", """
+    wb.cpp(
+        f"{namespace}::third.backward",
+        """
 at::Tensor backward(const at::Tensor& grad_out, const at::Tensor& x) {
   auto made = at::empty_like(x);
   for (int64_t i = 0; i < x.numel(); ++i) made.data_ptr<float>()[i] = 3 * grad_out.data_ptr<float>()[i];
   return made;
-}""")
+}""",
+    )
     x = torch.randn(64, 1024, requires_grad=True)
     (grad,) = torch.autograd.grad(third(x).sum(), x)  # the gradient of a sum has strides of 0
     assert grad.equal(torch.full((64, 1024), 3.0))

@@ -114,7 +114,9 @@ def test_the_same_cell_twenty_times(axpy):
 
 
 def test_every_dtype_has_the_one_build(axpy):
-    text = AXPY.replace("Tensor out", 'STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float, "only float32");\n  Tensor out')
+    text = AXPY.replace(
+        "Tensor out", 'STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float, "only float32");\n  Tensor out'
+    )
     wb.cpp(axpy, text)
     with pytest.raises(RuntimeError, match="only float32"):
         axpy(X.double(), X.double())
@@ -181,7 +183,22 @@ def test_arguments_of_every_kind():
     def _(t):
         rest = [1, 2], [0.5], "double", torch.float32, None, torch.device("cpu"), True, None, 7
         yield t(2), t(3), [t(1), t(2)], *rest
-        yield wb.case("none", t(2), None, [t(4)], [], [], "", torch.float32, torch.bfloat16, torch.device("cpu"), False, 5, 0, scale=2.0)
+        yield wb.case(
+            "none",
+            t(2),
+            None,
+            [t(4)],
+            [],
+            [],
+            "",
+            torch.float32,
+            torch.bfloat16,
+            torch.device("cpu"),
+            False,
+            5,
+            0,
+            scale=2.0,
+        )
 
     wb.cpp(arguments, ARGUMENTS)
     one = torch.ones(1)
@@ -189,7 +206,10 @@ def test_arguments_of_every_kind():
     assert arguments(*given, scale=0.5).item() == (100 + 1 + 3 + 0.25 + 1000 + 2000 + 4 + 200) / 2
     with pytest.raises(RuntimeError, match="hosted::arguments: small = 256 does not fit the parameter `uint8_t small`"):
         arguments(*given[:-1], 256)
-    with pytest.raises(RuntimeError, match="hosted::arguments: count = 4294967296 does not fit the parameter `std::optional<int> count`"):
+    with pytest.raises(
+        RuntimeError,
+        match="hosted::arguments: count = 4294967296 does not fit the parameter `std::optional<int> count`",
+    ):
         arguments(*given[:-2], 2**32, 1)
     with pytest.raises(RuntimeError, match=r"hosted::arguments: floats = 1e\+39 does not fit"):
         arguments(*given[:4], [1.0, 1e39], *given[5:])
@@ -226,7 +246,11 @@ def test_a_function_that_mutates_lists_and_tensors():
     version = p[0]._version
     step_(p, [X, W], count, 0.25)
     assert torch.equal(p[0], X * 0.75) and torch.equal(p[1], W * 0.75) and count.item() == 1 and p[0]._version > version
-    error = refused(step_, STEP.replace("p[i].mutable_data_ptr<float>()[j] -=", "const_cast<float*>(g[i].const_data_ptr<float>())[j] +="), TrialError)
+    error = refused(
+        step_,
+        STEP.replace("p[i].mutable_data_ptr<float>()[j] -=", "const_cast<float*>(g[i].const_data_ptr<float>())[j] +="),
+        TrialError,
+    )
     assert error.kind == "mutation" and "writes to the argument g[0]" in str(error)
 
 
@@ -273,7 +297,10 @@ def test_a_void_function_fills_what_its_directives_made(rms):
     with pytest.raises(RuntimeError, match=r"hosted::rms: eps = 1e\+300 does not fit the parameter `float epsilon`"):
         rms(X, W, 1e300)
     wb.cpp(rms, RMS.replace("std::optional<Tensor>&", "Tensor&").replace("w ? w->", "true ? w."), cases="4x6")
-    with pytest.raises(RuntimeError, match="hosted::rms: w is None, which the parameter `const Tensor& w` cannot be: make it a std::optional"):
+    with pytest.raises(
+        RuntimeError,
+        match="hosted::rms: w is None, which the parameter `const Tensor& w` cannot be: make it a std::optional",
+    ):
         rms(X)
 
 
@@ -292,7 +319,13 @@ def test_none_for_a_number_is_refused_and_not_zero():
     wb.cpp(maybe, f"//! out = empty_like(x)\nvoid maybe(const Tensor& x, Tensor out, float k) {body}")
     with pytest.raises(RuntimeError, match="k is None, and maybe takes it as `float k`"):
         maybe(X)
-    wb.cpp(maybe, AXPY.replace("axpy", "maybe").replace("const Tensor& y, ", "").replace("*b = y.const_data_ptr<float>()", "*b = a").replace("+ b[i]", ""))
+    wb.cpp(
+        maybe,
+        AXPY.replace("axpy", "maybe")
+        .replace("const Tensor& y, ", "")
+        .replace("*b = y.const_data_ptr<float>()", "*b = a")
+        .replace("+ b[i]", ""),
+    )
     with pytest.raises(RuntimeError, match="hosted::maybe: k is None, which the parameter `float k` cannot be"):
         maybe(X)
 
@@ -304,12 +337,17 @@ def test_a_backward_in_the_forwards_cell(axpy, lines):
     wb.cpp(axpy, AXPY + AXPY_BACKWARD)
     assert [str(line).split(" cpp ")[0] for line in lines] == ["axpy", "axpy.backward"]
     assert axpy.runs("backward", "cpu").number == 2
-    got, wanted = gradients(lambda x, y: axpy(x, y, 3.0), X, X + 1), gradients(lambda x, y: axpy.reference(x, y, 3.0), X, X + 1)
+    got, wanted = (
+        gradients(lambda x, y: axpy(x, y, 3.0), X, X + 1),
+        gradients(lambda x, y: axpy.reference(x, y, 3.0), X, X + 1),
+    )
     assert close(got[0], wanted[0]) and close(got[1], wanted[1])
 
 
 def test_a_backward_in_a_cell_of_its_own(axpy):
-    wb.cpp("axpy.backward", AXPY_BACKWARD.replace("* k;", "* k + 1e-6f;"))  # close enough to agree, and to be told apart
+    wb.cpp(
+        "axpy.backward", AXPY_BACKWARD.replace("* k;", "* k + 1e-6f;")
+    )  # close enough to agree, and to be told apart
     x, y = X.clone().requires_grad_(), X.clone()
     gx = torch.autograd.grad(axpy(x, y).sum(), x)[0]
     assert (gx - 2).min() > 5e-7  # the kernel's, and not the reference's
@@ -384,7 +422,10 @@ def test_what_a_forward_saves_reaches_backward(backward):
     assert close(gradients(norm, X)[0], wanted)
     assert close(gradients(torch.compile(norm, fullgraph=True, backend="aot_eager"), X)[0], wanted)
     error = refused("hosted::norm", SAVING.replace("//! rstd = empty(rows, dtype=float32)\n", ""))
-    assert error.message == "norm returns rstd for backward; say what it is, for the fake: '//! rstd = empty(sizes, dtype=...)'"
+    assert (
+        error.message
+        == "norm returns rstd for backward; say what it is, for the fake: '//! rstd = empty(sizes, dtype=...)'"
+    )
 
 
 PARTIAL = """\
@@ -403,7 +444,11 @@ def test_a_gradient_that_is_left_out_comes_from_the_reference(axpy, lines):
     assert close(got[0], wanted[0]) and close(got[1], wanted[1])
     wb.cpp("axpy.backward", AXPY_BACKWARD)  # none is left out any more
     assert close(gradients(axpy, X, X + 1)[1], wanted[1]) and axpy.runs("backward", "cpu").kernel.left_out == ()
-    error = refused("axpy.backward", PARTIAL.replace("std::optional<Tensor>>", "Tensor>").replace("std::nullopt", "Tensor()"), TrialError)
+    error = refused(
+        "axpy.backward",
+        PARTIAL.replace("std::optional<Tensor>>", "Tensor>").replace("std::nullopt", "Tensor()"),
+        TrialError,
+    )
     assert "hosted::axpy: grad_y is undefined: return std::optional<Tensor>" in str(error)
 
 
@@ -465,12 +510,16 @@ def test_a_function_that_reads_no_strides_gets_contiguous_tensors(rows):
     wb.cpp(rows, ROWS)
     x = torch.randn(6, 4).t()
     assert close(rows(x), rows.reference(x)) and rows(x).stride() == (1, 4)
-    error = refused(rows, ROWS.replace("Tensor out", "(void)x.stride(0);\n  Tensor out"), TrialError)  # it says that it sees to them
+    error = refused(
+        rows, ROWS.replace("Tensor out", "(void)x.stride(0);\n  Tensor out"), TrialError
+    )  # it says that it sees to them
     assert error.kind == "mismatch" and "differs on transposed float32" in str(error)
 
 
 def test_a_void_function_that_reads_no_strides_does_too(rows):
-    text = "//! out = empty_like(x)\n" + ROWS.replace("Tensor rows(const Tensor& x)", "void rows(const Tensor& x, Tensor& out)")
+    text = "//! out = empty_like(x)\n" + ROWS.replace(
+        "Tensor rows(const Tensor& x)", "void rows(const Tensor& x, Tensor& out)"
+    )
     wb.cpp(rows, text.replace("  Tensor out = torch::stable::empty_like(x);\n", "").replace("  return out;\n", ""))
     x = torch.randn(6, 4).t()
     assert close(rows(x), rows.reference(x)) and rows(x).stride() == (1, 4)
@@ -487,11 +536,15 @@ def test_what_is_written_in_place_is_never_copied():
     def _(t):
         yield (t(3, 4),)
 
-    wb.cpp(zero_, "void zero_(Tensor& x) { for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data_ptr<float>()[i] = 0; }")
+    wb.cpp(
+        zero_, "void zero_(Tensor& x) { for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data_ptr<float>()[i] = 0; }"
+    )
     x = torch.ones(4, 6)
     zero_(x)
     assert not x.any()
-    with pytest.raises(RuntimeError, match="hosted::zero_: x is written in place and not contiguous, and the function reads no strides"):
+    with pytest.raises(
+        RuntimeError, match="hosted::zero_: x is written in place and not contiguous, and the function reads no strides"
+    ):
         zero_(torch.ones(4, 6)[:, :3])
 
 
@@ -500,7 +553,9 @@ def test_incoming_gradients_are_contiguous(axpy):
     wb.cpp("axpy.backward", AXPY_BACKWARD)
     x = X.clone().requires_grad_()
     assert torch.equal(torch.autograd.grad(axpy(x, X, 3.0).sum(), x)[0], torch.full_like(X, 3))
-    wb.cpp("axpy.backward", "// reads no stride(\n" + AXPY_BACKWARD.replace("Tensor gx", "(void)x.stride(0);\n  Tensor gx"))
+    wb.cpp(
+        "axpy.backward", "// reads no stride(\n" + AXPY_BACKWARD.replace("Tensor gx", "(void)x.stride(0);\n  Tensor gx")
+    )
     assert torch.equal(torch.autograd.grad(axpy(x, X, 3.0).sum(), x)[0], torch.full_like(X, 3))
 
 
@@ -523,7 +578,11 @@ def test_exceptions_of_the_users_code(axpy):
 
 def test_touching_what_it_may_not(axpy):
     for change, kind, said in (
-        (("return out", "o[x.numel()] = 1; return out"), "overrun", "past the end of out (shape (4, 8), float32): flat element 32 of 32"),
+        (
+            ("return out", "o[x.numel()] = 1; return out"),
+            "overrun",
+            "past the end of out (shape (4, 8), float32): flat element 32 of 32",
+        ),
         (("a[i] * k + b[i]", "a[i] * k + b[i + 40000]"), "overrun", "reads past the end of y (shape (4, 8), float32)"),
         (("o[i] = ", "const_cast<float*>(a)[i] = o[i] = "), "mutation", "writes to the argument x[0, 0]"),
         (("return out", "return x"), "mismatch", "out shares memory with x; an output must be a tensor of its own"),
@@ -560,7 +619,13 @@ def test_scalar_is_refused_with_the_cure():
 
 
 def test_entry_names_the_function(axpy):
-    wb.cpp(axpy, "namespace theirs {\n" + AXPY.replace("Tensor axpy", "Tensor fused") + "Tensor other(Tensor x) { return x; }\n}", entry="fused")
+    wb.cpp(
+        axpy,
+        "namespace theirs {\n"
+        + AXPY.replace("Tensor axpy", "Tensor fused")
+        + "Tensor other(Tensor x) { return x; }\n}",
+        entry="fused",
+    )
     assert close(axpy(X, X), X * 3)
 
 
@@ -573,7 +638,9 @@ def test_compiler_errors_are_on_the_cells_lines(axpy):
     assert error.diagnostics[0].line == 1 and "no_such_header.h" in str(error)
     error = refused(axpy, AXPY.replace("return out;\n}", "return out;"), BuildError)
     assert error.diagnostics[0].file == "cell"
-    error = refused(axpy, "void missing_function();\n" + AXPY.replace("float* o =", "missing_function();\n  float* o ="), BuildError)
+    error = refused(
+        axpy, "void missing_function();\n" + AXPY.replace("float* o =", "missing_function();\n  float* o ="), BuildError
+    )
     assert "missing_function" in str(error)
     assert axpy.runs("forward", "cpu").number == 1 and close(axpy(X, X), X * 3)
 
@@ -604,7 +671,9 @@ Tensor axpy(const Tensor& x, const Tensor& y, float k) {
 """
 
 
-@pytest.mark.skipif("sys.platform != 'linux' or __import__('platform').machine() != 'x86_64'", reason="intrinsics of x86-64")
+@pytest.mark.skipif(
+    "sys.platform != 'linux' or __import__('platform').machine() != 'x86_64'", reason="intrinsics of x86-64"
+)
 def test_intrinsics_openmp_and_torchs_threads(axpy):
     wb.cpp(axpy, FAST)
     x, y = torch.randn(1003), torch.randn(1003)
@@ -648,7 +717,9 @@ def test_lists_and_none_among_what_backward_is_for():
         yield [t(2, 3), t(4)], None
         yield [t(5)], t(2)
 
-    wb.cpp("hosted::total.backward", """
+    wb.cpp(
+        "hosted::total.backward",
+        """
 std::tuple<std::vector<Tensor>, std::optional<Tensor>> backward(const Tensor& grad_out, const std::vector<Tensor>& xs, std::optional<Tensor> w) {
   std::vector<Tensor> made;
   float factor = grad_out.const_data_ptr<float>()[0], sum = w ? 0 : 1;
@@ -656,7 +727,8 @@ std::tuple<std::vector<Tensor>, std::optional<Tensor>> backward(const Tensor& gr
   for (const Tensor& x : xs) made.push_back(torch::stable::fill_(torch::stable::empty_like(x), factor * sum));
   return {made, std::nullopt};
 }
-""")
+""",
+    )
     for w in (None, W):
         xs = [X.clone().requires_grad_(), W.clone().requires_grad_()]
         wanted = torch.autograd.grad(total.reference(xs, w), xs)
@@ -674,7 +746,9 @@ def test_dtypes_that_arrive_later_are_tried_first(namespace):
     def _(t):
         yield t(5, 123)
 
-    wb.cpp(twice, """
+    wb.cpp(
+        twice,
+        """
 Tensor twice(const Tensor& x) {
   Tensor out = torch::stable::empty_like(x);
   if (x.scalar_type() == ScalarType::Double) {
@@ -683,7 +757,8 @@ Tensor twice(const Tensor& x) {
   }
   for (int64_t i = 0; i < x.numel(); ++i) ((float*)out.data_ptr())[i] = 2 * ((const float*)x.data_ptr())[i];
   return out;
-}""")  # a dtype that it does not know is read as float: twice as far as a half goes
+}""",
+    )  # a dtype that it does not know is read as float: twice as far as a half goes
     x = torch.randn(3, 4)
     assert twice(x).equal(2 * x)
     assert twice(x.double()).equal(2 * x.double())

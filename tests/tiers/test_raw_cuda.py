@@ -39,7 +39,9 @@ DTYPES = {
     "rmsnorm": [{"x": d, "w": d} for d in (f32, f16, bf16)],
     "rmsnorm.backward": [dict.fromkeys(("grad_y", "x", "w", "y"), d) | {"rstd": f32} for d in (f32, bf16)],
     "matmul": [{"a": d, "b": d} for d in (f32, f16)],
-    "kv_write_": [dict.fromkeys(("k", "v", "k_cache", "v_cache", "k_scale", "v_scale"), bf16) | {"block_table": i32, "pos": i32}],
+    "kv_write_": [
+        dict.fromkeys(("k", "v", "k_cache", "v_cache", "k_scale", "v_scale"), bf16) | {"block_table": i32, "pos": i32}
+    ],
     "quantise": [{"x": f32}, {"x": f16}],
     "dequantise": [{"q": torch.int8, "scale": f32}],
     "topk": [{"x": f32}],
@@ -51,7 +53,13 @@ def test_every_cell_is_compiled_without_a_gpu(no_gpu, name):
     short, _, slot = name.partition(".")
     made = cuda(fresh(SCHEMAS[short]), CELLS[name], slot or "forward")
     assert isinstance(made, RawCudaKernel)
-    assert (made.tier, made.device, made.arch, made.compiled_for, made.unrunnable) == ("raw", "cuda", "sm_90", "sm_90", "no GPU here")
+    assert (made.tier, made.device, made.arch, made.compiled_for, made.unrunnable) == (
+        "raw",
+        "cuda",
+        "sm_90",
+        "sm_90",
+        "no GPU here",
+    )
     assert made.build(DTYPES[name]) == [None] * len(DTYPES[name])
     kernels = len(made.declaration.launches)
     assert len(made.resources) == kernels * len(DTYPES[name])
@@ -68,7 +76,10 @@ def test_all_forms_are_compiled_in_one_run(no_gpu, monkeypatch):
     made = cuda(schema_of("Tensor x, float by -> Tensor"), SCALE.replace("* by", "* by * 1.25f"))
     assert made.build([{"x": f32}, {"x": torch.complex64}, {"x": bf16}])[::2] == [None, None]
     assert runs == [("scale<float>", "scale<__nv_bfloat16>")]
-    assert [i.symbols for i in made.launch().instances] == [("_Z5scaleIfEvPKT_PS0_fi",), ("_Z5scaleI13__nv_bfloat16EvPKT_PS1_fi",)]
+    assert [i.symbols for i in made.launch().instances] == [
+        ("_Z5scaleIfEvPKT_PS0_fi",),
+        ("_Z5scaleI13__nv_bfloat16EvPKT_PS1_fi",),
+    ]
     assert [r.kernel for r in made.resources] == ["scale<float>", "scale<__nv_bfloat16>"]
 
 
@@ -83,7 +94,9 @@ def test_without_a_gpu_nothing_is_given_to_torch(no_gpu):
 
 def test_an_edit_of_numbers_keeps_the_launcher(no_gpu):
     schema = schema_of("Tensor x, float by -> Tensor")
-    first, edited, other = (cuda(schema, t) for t in (SCALE, SCALE.replace("block = 4", "block = 128"), SCALE.replace("cdiv(n, 4)", "n")))
+    first, edited, other = (
+        cuda(schema, t) for t in (SCALE, SCALE.replace("block = 4", "block = 128"), SCALE.replace("cdiv(n, 4)", "n"))
+    )
     for made in (first, edited, other):
         made.build([{"x": f32}])
     assert first.shares_launcher(edited)

@@ -256,13 +256,17 @@ def test_more_than_48_kb_of_shared_memory():
     for n in (1, 12_288, 12_289, most):
         x = made(n)
         assert torch.equal(run(x), x.flip(0))
-    with pytest.raises(RuntimeError, match=rf"shared = n \* 4: {4 * (most + 1)} bytes of shared memory are more than the {4 * most}"):
+    with pytest.raises(
+        RuntimeError, match=rf"shared = n \* 4: {4 * (most + 1)} bytes of shared memory are more than the {4 * most}"
+    ):
         run(made(most + 1))
     torch.cuda.synchronize()
 
 
 def test_the_kernels_own_shared_memory_is_taken_off():
-    text = REVERSE.replace("  extern", "  __shared__ float own[4096];\n  own[threadIdx.x] = threadIdx.x;\n  extern").replace("s[n - 1 - i]", "s[n - 1 - i] + 0 * own[i % 1024]")
+    text = REVERSE.replace(
+        "  extern", "  __shared__ float own[4096];\n  own[threadIdx.x] = threadIdx.x;\n  extern"
+    ).replace("s[n - 1 - i]", "s[n - 1 - i] + 0 * own[i % 1024]")
     run = installed(schema_of("Tensor x -> Tensor"), text)[0]
     most = driver.devices()[0].shared_limit // 4
     for n in (9_000, most - 4096):  # with its own 16 KB the first is above 48 KB, too
@@ -291,7 +295,9 @@ __global__ void ranks(const int* x, int* out) {
     run = installed(schema_of("Tensor x -> Tensor"), text)[0]
     x = torch.zeros(16, dtype=torch.int32, device="cuda")
     assert run(x).tolist() == [40, 41, 42, 43] * 4
-    with pytest.raises(RuntimeError, match=r"cluster = 4: the cluster \(4, 1, 1\) does not divide the grid \(6, 1, 1\) \(line 6\)"):
+    with pytest.raises(
+        RuntimeError, match=r"cluster = 4: the cluster \(4, 1, 1\) does not divide the grid \(6, 1, 1\) \(line 6\)"
+    ):
         run(x[:6])
 
 
@@ -300,7 +306,9 @@ def test_grids_of_three_dimensions_and_their_limits():
     run = installed(schema_of("Tensor x, int a, int b, int c -> Tensor"), text)[0]
     x = torch.zeros(1, dtype=torch.int32, device="cuda")
     assert (run(x, 2, 3, 5) == sum(range(24))).all()
-    with pytest.raises(RuntimeError, match=r"grid = c, b, a: the grid is \(1, 70000, 1\), its second and third size are at most 65535"):
+    with pytest.raises(
+        RuntimeError, match=r"grid = c, b, a: the grid is \(1, 70000, 1\), its second and third size are at most 65535"
+    ):
         run(x, 1, 70000, 1)
 
 
@@ -358,7 +366,9 @@ template <typename H> __global__ void numbers(const H* x, double* out, H by, sig
 
 
 def test_a_size_beyond_31_bits_is_refused_for_an_int_parameter():
-    run = installed(schema_of("Tensor x, float by -> Tensor"), SCALE.replace("//! n = x.numel()", "//! n = x.numel() * 2147483648"))[0]
+    run = installed(
+        schema_of("Tensor x, float by -> Tensor"), SCALE.replace("//! n = x.numel()", "//! n = x.numel() * 2147483648")
+    )[0]
     with pytest.raises(RuntimeError, match="n = 2147483648 does not fit the parameter `int n` of scale"):
         run(made(1), 1.0)
 
@@ -369,7 +379,10 @@ def test_a_size_beyond_31_bits_is_refused_for_an_int_parameter():
 def test_a_block_that_the_kernel_was_not_built_for():
     text = SCALE.replace("__global__ void scale", "__global__ void __launch_bounds__(128) scale")
     run = installed(schema_of("Tensor x, float by -> Tensor"), text)[0]
-    with pytest.raises(RuntimeError, match=r"launching scale on a grid of \(1, 1, 1\), blocks of \(256, 1, 1\) .* its blocks have at most 128 threads"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"launching scale on a grid of \(1, 1, 1\), blocks of \(256, 1, 1\) .* its blocks have at most 128 threads",
+    ):
         run(made(10), 1.0)
     close(scale()(made(3) * 0 + 1, 2.0), torch.full((3,), 2.0, device="cuda"))
 
@@ -381,7 +394,10 @@ def test_a_cubin_for_another_gpu_is_not_loaded(monkeypatch):
     kernel.build([{"x": f32}])
     here = driver.devices()[0].arch
     assert kernel.unrunnable == f"compiled for {other}, the GPU here is {here}"
-    with pytest.raises(BuildError, match=rf"compiled for {other}, the GPU here is {here} \(.*\): unset WORKBENCH_ARCH, or set it to {here}"):
+    with pytest.raises(
+        BuildError,
+        match=rf"compiled for {other}, the GPU here is {here} \(.*\): unset WORKBENCH_ARCH, or set it to {here}",
+    ):
         driver.load(kernel.launch().instances[0].library)
 
 

@@ -122,12 +122,18 @@ def test_a_default_that_is_no_constant_leaves_the_argument_required():
     [
         ("at::Scalar k", "the parameter 'at::Scalar k' is a Scalar, which no schema can say: write double"),
         ("c10::Half h", "the parameter 'c10::Half h' is a Half, which no schema can say: write double"),
-        ("std::map<int, int> m", "the parameter 'std::map<int, int> m' is a map<int,int>, which no schema can say: use Tensor,"),
+        (
+            "std::map<int, int> m",
+            "the parameter 'std::map<int, int> m' is a map<int,int>, which no schema can say: use Tensor,",
+        ),
         ("std::vector<std::vector<int>> v", "is a vector<vector<int>>, which no schema can say: use Tensor,"),
         ("std::vector<std::optional<Foo>> v", "is a vector<optional<Foo>>, which no schema can say: use Tensor,"),
         ("const float* p", "the parameter 'const float* p' is a pointer, which no schema can say; take a Tensor"),
         ("const char* s", "the parameter 'const char* s' is a pointer, which no schema can say; take a Tensor"),
-        ("std::optional<std::vector<Tensor>> l", "an optional list of tensors has no schema; take a list, and pass an empty one"),
+        (
+            "std::optional<std::vector<Tensor>> l",
+            "an optional list of tensors has no schema; take a list, and pass an empty one",
+        ),
         ("double", "the parameter 'double' has no name, and binding is by name"),
     ],
 )
@@ -138,7 +144,10 @@ def test_what_no_schema_can_say_is_told_on_its_line(parameter, message):
 
 def test_results_that_no_op_returns():
     error = refused("\nstd::map<int, int> f(Tensor x) { return {}; }")
-    assert error.message == "f returns std::map<int, int>; an op returns Tensors, lists of them and numbers" and error.line == 3
+    assert (
+        error.message == "f returns std::map<int, int>; an op returns Tensors, lists of them and numbers"
+        and error.line == 3
+    )
 
 
 def test_a_function_that_gives_nothing():

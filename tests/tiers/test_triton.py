@@ -205,7 +205,9 @@ def test_autotuned_kernels_run_every_configuration_in_the_trial(scale):
     assert torch.equal(scale(X, 3.0), X * 3)
     assert [o.case for o in scale.runs("forward", "cpu").trial.outcomes] == ["4x8", "odd"]
     broken = tuned.replace("* k,", "* tl.where(BLOCK == 32, 0.0, k),")
-    with pytest.raises(wb.TrialError, match=r"differs on 4x8 float32 \(kernel with BLOCK=32, num_warps=4.*\): 32 of 32"):
+    with pytest.raises(
+        wb.TrialError, match=r"differs on 4x8 float32 \(kernel with BLOCK=32, num_warps=4.*\): 32 of 32"
+    ):
         wb.triton(scale, broken)
 
 

@@ -40,14 +40,20 @@ def test_a_failure_gets_the_cure_of_its_kind():
     assert cure("overrun", "writes past the end of out: flat element 20 of 20").startswith("Guard the last block")
     assert "Guard" not in in_language(cure("overrun", "reads past the end of b"), "cpp")
     assert "the loop's bound (`<`, not `<=`)" in in_language(cure("crash", "it died"), "cpp")
-    assert in_language(cure("crash", "it died"), "triton").startswith("Most often an index out of bounds. Give each load")
+    assert in_language(cure("crash", "it died"), "triton").startswith(
+        "Most often an index out of bounds. Give each load"
+    )
     assert in_language(cure("crash", "it died"), "cuda") == cure("crash", "it died")
     assert cure("overrun", "writes 4 bytes before the start of out").startswith("An index is below 0")
-    assert cure("mismatch", "out: 1 of 4 elements differ, most at [0]: 0 where nan was wanted").startswith("Comparisons with NaN")
+    assert cure("mismatch", "out: 1 of 4 elements differ, most at [0]: 0 where nan was wanted").startswith(
+        "Comparisons with NaN"
+    )
     assert cure("metadata", "RuntimeError: Cannot access data_ptr of a fake tensor") == (
         "There is no fake: give the op a reference with wb.op, or @op.fake."
     )
-    assert cure("compiled, dynamic shapes", "5 graphs for 5 sizes: it is compiled again at each").startswith("A fake must work with symbolic")
+    assert cure("compiled, dynamic shapes", "5 graphs for 5 sizes: it is compiled again at each").startswith(
+        "A fake must work with symbolic"
+    )
     assert cure("nobody", "knows") == ""
 
 
@@ -62,4 +68,6 @@ def test_advice_on_values_depends_on_how_far_off_they_are():
     assert cure_of_values("layouts", said, off(2)).startswith("Read each dimension by its own stride")
     nan = "out: 1 of 4 elements differ, most at [0]: 0 where nan was wanted"
     assert cure_of_values("mismatch", nan, off(float("nan"))).startswith("Comparisons with NaN")
-    assert cure_of_values("layouts", "out has strides (5, 1), the reference gives (1, 4)", None).startswith("Write the layout")
+    assert cure_of_values("layouts", "out has strides (5, 1), the reference gives (1, 4)", None).startswith(
+        "Write the layout"
+    )

@@ -60,7 +60,10 @@ def test_a_result_as_a_table():
     ([], "A Processor, 2 cores; torch 2.13.0, g++ 12.2.0"),
 ])  # fmt: skip
 def test_what_was_measured_on_a_gpu_names_it_first(gpus, said):
-    result = {"machine": {**RESULT["machine"], "gpus": gpus, "cuda": "13.0"}, "versions": {**RESULT["versions"], "triton": "3.6.0"}}
+    result = {
+        "machine": {**RESULT["machine"], "gpus": gpus, "cuda": "13.0"},
+        "versions": {**RESULT["versions"], "triton": "3.6.0"},
+    }
     assert figures.measured_on(result) == said
 
 
@@ -99,15 +102,50 @@ def test_the_readme_says_what_was_measured():
 def test_the_front_shows_chosen_figures_and_all_that_was_missed(tmp_path):
     rows = [
         {"what": "raw edit", "value": 0.08, "unit": "s", "wanted": 0.15, "at_least": False, "note": "", "holds": True},
-        {"what": "raw edit is faster", "value": 200, "unit": "x", "wanted": 120, "at_least": True, "note": "", "holds": True},
-        {"what": "raw edit is faster", "value": 12, "unit": "x", "wanted": None, "at_least": True, "note": "", "holds": True},
-        {"what": "an edit of <vector>", "value": 1, "unit": "s", "wanted": None, "at_least": False, "note": "", "holds": True},
-        {"what": "faster than load_inline", "value": 3, "unit": "x", "wanted": 8, "at_least": True, "note": "10 s", "holds": False},
+        {
+            "what": "raw edit is faster",
+            "value": 200,
+            "unit": "x",
+            "wanted": 120,
+            "at_least": True,
+            "note": "",
+            "holds": True,
+        },
+        {
+            "what": "raw edit is faster",
+            "value": 12,
+            "unit": "x",
+            "wanted": None,
+            "at_least": True,
+            "note": "",
+            "holds": True,
+        },
+        {
+            "what": "an edit of <vector>",
+            "value": 1,
+            "unit": "s",
+            "wanted": None,
+            "at_least": False,
+            "note": "",
+            "holds": True,
+        },
+        {
+            "what": "faster than load_inline",
+            "value": 3,
+            "unit": "x",
+            "wanted": 8,
+            "at_least": True,
+            "note": "10 s",
+            "holds": False,
+        },
     ]
     (tmp_path / "edit_latency.json").write_text(json.dumps({**RESULT, "figures": rows}))
-    assert figures.front(tmp_path) == """| | measured | wanted | |
+    assert (
+        figures.front(tmp_path)
+        == """| | measured | wanted | |
 |---|---:|---:|---|
 | C++ edit, run to installed and checked | 0.08 s | <= 0.15 s |  |
 | ... against `load_inline` | 200 x | >= 120 x |  |
 | an edit of `<vector>`, faster than load_inline | 3 x | >= 8 x | **missed** |"""
+    )
     assert figures.front(tmp_path / "nowhere") == figures.NOTHING

@@ -146,7 +146,10 @@ def test_in_threads_of_its_own(run, x):
 
 def test_more_than_there_is(run):
     failed, after = run("huge", "twice").results
-    assert failed.status == "error" and "can't allocate memory: you tried to allocate 4503599627370496 bytes" in failed.detail
+    assert (
+        failed.status == "error"
+        and "can't allocate memory: you tried to allocate 4503599627370496 bytes" in failed.detail
+    )
     assert after.ok
 
 

@@ -168,7 +168,13 @@ print(worker().pid, flush=True)
 
 @pytest.mark.parametrize(
     "end",
-    ["", "sys.exit(1)", "os._exit(0)", "os.kill(os.getpid(), 9)", "os.fork() or time.sleep(30); os.kill(os.getpid(), 9)"],
+    [
+        "",
+        "sys.exit(1)",
+        "os._exit(0)",
+        "os.kill(os.getpid(), 9)",
+        "os.fork() or time.sleep(30); os.kill(os.getpid(), 9)",
+    ],
 )
 def test_the_worker_ends_with_its_notebook(end, monkeypatch):
     done = subprocess.Popen([sys.executable, "-c", PROGRAM.format(end)], cwd=ROOT, stdout=subprocess.PIPE, text=True)

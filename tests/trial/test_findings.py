@@ -123,9 +123,18 @@ def test_memcheck_folds_threads_and_leaves_out_api_errors():
 
 def test_the_older_way_of_saying_where_and_no_line():
     first, second = parse(OLDER, "memcheck")
-    assert (first.file, first.line, first.kernel) == ("/data/src/kernels/paged.cu", 162, "void add<(bool)1, __half>(T2 *, const T2 *, int)")
+    assert (first.file, first.line, first.kernel) == (
+        "/data/src/kernels/paged.cu",
+        162,
+        "void add<(bool)1, __half>(T2 *, const T2 *, int)",
+    )
     assert (first.thread, first.block, first.allocation) == ((63, 0, 0), (506, 0, 0), 0x7FCD079FFC00)
-    assert (second.kind, second.kernel, second.file, second.line) == ("Invalid __shared__ read of size 4 bytes", "kernel(float *, float *)", "", 0)
+    assert (second.kind, second.kernel, second.file, second.line) == (
+        "Invalid __shared__ read of size 4 bytes",
+        "kernel(float *, float *)",
+        "",
+        0,
+    )
     assert " at " not in str(second).partition(" by thread")[0]
 
 
@@ -137,22 +146,39 @@ def test_broken_lines_are_joined():
 
 def test_races():
     error, warning = parse(RACES, "racecheck")
-    assert (error.kind, error.kernel, error.line, error.count, error.warning) == ("race in shared memory", "ka_race(int *)", 13, 2050, False)
+    assert (error.kind, error.kernel, error.line, error.count, error.warning) == (
+        "race in shared memory",
+        "ka_race(int *)",
+        13,
+        2050,
+        False,
+    )
     assert error.detail == "write on line 13 and read on line 14 with no barrier between them"
-    assert (warning.kernel, warning.line, warning.warning, warning.count) == ("compress(const unsigned int *, int)", 0, True, 294291)
+    assert (warning.kernel, warning.line, warning.warning, warning.count) == (
+        "compress(const unsigned int *, int)",
+        0,
+        True,
+        294291,
+    )
     assert warning.detail == "read and write with no barrier between them"
 
 
 def test_initcheck_and_synccheck():
     (found,) = parse(INITCHECK, "initcheck")
-    assert (found.kind, found.line, found.address) == ("Uninitialized __global__ memory read of size 4 bytes", 41, 0x7F3C7EC000FC)
+    assert (found.kind, found.line, found.address) == (
+        "Uninitialized __global__ memory read of size 4 bytes",
+        41,
+        0x7F3C7EC000FC,
+    )
     (found,) = parse(SYNCCHECK, "synccheck")
     assert (found.kind, found.kernel, found.line, found.count) == (
         "Barrier error detected. Divergent thread(s) in warp", "ka_divergent(int *)", 20, 2,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", CLEAN, "no sanitizer at all", "========= Target application returned an error", "========= Invalid"])
+@pytest.mark.parametrize(
+    "text", ["", CLEAN, "no sanitizer at all", "========= Target application returned an error", "========= Invalid"]
+)
 def test_nothing_is_found_in_nothing(text):
     assert parse(text, "memcheck") == ()
 

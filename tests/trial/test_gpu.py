@@ -67,7 +67,10 @@ TOUCHES = {
     f"{GOOD} if (i == 0) out[n] = 1;": ("overrun", f"writes past the end of {OUT}: flat element 615 of 615"),
     f"{GOOD} if (i == 0) out[n + 5000] = 1;": ("overrun", f"writes past the end of {OUT}: flat element 5615 of 615"),
     f"{GOOD} if (i == 0) out[-1] = 1;": ("overrun", f"writes 4 bytes before the start of {OUT}"),
-    f"{GOOD} if (i == 0) ((float*)x)[124] = 1;": ("mutation", "writes to the argument x[1, 1] (shape (5, 123), float32)"),
+    f"{GOOD} if (i == 0) ((float*)x)[124] = 1;": (
+        "mutation",
+        "writes to the argument x[1, 1] (shape (5, 123), float32)",
+    ),
 }
 
 

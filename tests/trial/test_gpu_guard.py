@@ -101,7 +101,9 @@ def test_a_frozen_block_may_not_change_and_a_thawed_one_may(memory):
     assert memory.changed_byte(memory.thaw(frozen), bytearray(), []) is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex128, torch.int8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex128, torch.int8, torch.bool]
+)
 def test_unwritten_counts_elements(memory, dtype):
     block = memory.allocate(12 * dtype.itemsize)
     made = memory.tensor(block, Meta(dtype, (3, 4), (4, 1)))
@@ -154,7 +156,9 @@ def test_faults_in_words(message):
 def test_the_assertion_that_failed_is_told():
     said = "x\ncell:3: void f(float *): block: [0,0,0], thread: [1,0,0] Assertion `n < 3` failed.\ncell:3: again"
     words = gpu_faults.fault("CUDA error: device-side assert triggered")
-    assert gpu_faults.with_assertion(words, said).endswith("failed: cell:3: void f(float *): block: [0,0,0], thread: [1,0,0] Assertion `n < 3` failed.")
+    assert gpu_faults.with_assertion(words, said).endswith(
+        "failed: cell:3: void f(float *): block: [0,0,0], thread: [1,0,0] Assertion `n < 3` failed."
+    )
     assert gpu_faults.with_assertion(words, "") == words
     assert gpu_faults.with_assertion("a misaligned address", said) == "a misaligned address"
 
@@ -167,7 +171,9 @@ def test_code_on_the_cpu_that_follows_a_pointer_of_the_gpu(memory):
     for address in (block.start, block.end + 8):
         assert explain.fault(Fault(11, 1, address, write=False), (block,)) == (
             "crash",
-            ("stopped by SIGSEGV: code on the CPU reads through the pointer of x (shape (5, 123), float32), "
-            "which is memory of the GPU; use it in a kernel"),
+            (
+                "stopped by SIGSEGV: code on the CPU reads through the pointer of x (shape (5, 123), float32), "
+                "which is memory of the GPU; use it in a kernel"
+            ),
         )
     assert "null pointer" in explain.fault(Fault(11, 1, 0, write=True), (block,))[1]

@@ -50,7 +50,11 @@ def right(worker, x):
         ("writes_one_more", "overrun", f"writes past the end of {OUT}: flat element 615 of 615, 4 bytes"),
         ("writes_far_behind", "overrun", f"writes past the end of {OUT}: flat element 5615 of 615, 4 bytes"),
         ("writes_before", "overrun", f"writes 4 bytes before the start of {OUT}"),
-        ("writes_to_its_input", "mutation", "writes to the argument x[1, 1] (shape (5, 123), float32), which the schema does not let it change"),
+        (
+            "writes_to_its_input",
+            "mutation",
+            "writes to the argument x[1, 1] (shape (5, 123), float32), which the schema does not let it change",
+        ),
         ("raises", "error", "ValueError: a bad launch"),
     ],
 )
@@ -128,7 +132,9 @@ def test_what_a_step_made_goes_to_a_later_one_and_is_guarded_there(stand, x):
     assert missing.status == "skip"
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex128, torch.int8, torch.bool, torch.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.bfloat16, torch.complex128, torch.int8, torch.bool, torch.float8_e4m3fn]
+)
 def test_every_dtype_and_odd_strides_travel(stand, dtype):
     base = torch.arange(36).to(dtype).view(4, 9)
     x = base[:, ::2].t()
@@ -153,7 +159,12 @@ def test_an_empty_tensor_and_no_tensor(stand):
         ("makes_half", "ok", "", (308,)),
         ("makes_zeros", "ok", "", (0,)),
         ("makes_and_overruns", "overrun", f"writes past the end of {OUT}: flat element 615 of 615", (0,)),
-        ("makes_workspace_and_overruns", "overrun", "writes past the end of an output or workspace of 28 bytes: 0 bytes behind it", (0,)),
+        (
+            "makes_workspace_and_overruns",
+            "overrun",
+            "writes past the end of an output or workspace of 28 bytes: 0 bytes behind it",
+            (0,),
+        ),
         ("gives_its_input", "ok", "", (0,)),
     ],
 )
@@ -169,7 +180,9 @@ def test_its_tensors_are_guarded_and_poisoned(stand, x, name, status, detail, un
 
 
 def test_ops_with_one_kernel_for_all_devices_and_with_none_for_this_one(stand, x):
-    asks, lacks = stand.run(job("asks_for_the_layout", "asks_for_what_is_not_there", x=x.t(), allocates=True), 20).results
+    asks, lacks = stand.run(
+        job("asks_for_the_layout", "asks_for_what_is_not_there", x=x.t(), allocates=True), 20
+    ).results
     assert asks.ok and asks.unwritten == (0,)
     assert torch.equal(asks.outputs[0], torch.full_like(x.t(), 3.0)) and asks.outputs[0].stride() == x.t().stride()
     assert lacks.status == "error" and "Could not run 'stand::elsewhere'" in lacks.detail, lacks.detail
@@ -195,10 +208,22 @@ def host_library():
         ("twice", "ok", ""),
         ("one_past", "overrun", f"writes past the end of {OUT}: flat element 615 of 615, 4 bytes"),
         ("one_before", "overrun", f"writes 4 bytes before the start of {OUT}"),
-        ("temporary", "overrun", "writes past the end of an output or workspace of 400 bytes: 0 bytes behind it, 4 bytes"),
-        ("after_free", "overrun", "writes past the end of an output or workspace of 2460 bytes: 0 bytes behind it, 4 bytes"),
+        (
+            "temporary",
+            "overrun",
+            "writes past the end of an output or workspace of 400 bytes: 0 bytes behind it, 4 bytes",
+        ),
+        (
+            "after_free",
+            "overrun",
+            "writes past the end of an output or workspace of 2460 bytes: 0 bytes behind it, 4 bytes",
+        ),
         ("second", "overrun", "writes past the end of out1 (shape (5,), float32): flat element 5 of 5, 4 bytes"),
-        ("listed", "overrun", f"writes past the end of {OUT.replace('out', 'out[1]')}: flat element 615 of 615, 4 bytes"),
+        (
+            "listed",
+            "overrun",
+            f"writes past the end of {OUT.replace('out', 'out[1]')}: flat element 615 of 615, 4 bytes",
+        ),
         ("holes", "ok", ""),
         ("kept", "ok", ""),
         ("poison", "ok", ""),
@@ -323,7 +348,9 @@ def test_jobs_do_not_see_each_other(stand, x, monkeypatch, tmp_path):
     assert torch.equal(other.outputs[0], 2 * x)  # another schema under the same name
     bad = stand.run(Job((Step("stand::twice", (x,)),)), 20).results[0]
     assert bad.status == "error" and "twice" in bad.detail  # the op of the job before is gone
-    twice_over = Job((Step("stand::twice", (x,)),), (StandIn(("twice", "unknown")),), ("stand::twice(Tensor x) -> Tensor",))
+    twice_over = Job(
+        (Step("stand::twice", (x,)),), (StandIn(("twice", "unknown")),), ("stand::twice(Tensor x) -> Tensor",)
+    )
     assert stand.run(twice_over, 20).results[0].status == "error"  # its library does not load
     right(stand, x)
     assert stand.pid == pid
@@ -360,7 +387,9 @@ def test_a_large_result_of_the_same_bits_is_sent_once(stand):
     x = torch.arange(float(1 << 19))
     found = stand.run(job("twice", "twice", "writes_half", "twice", x=x), 20).results
     outputs = [r.outputs[0] for r in found]
-    assert [r.status for r in found] == ["ok"] * 4 and all(torch.equal(o, 2 * x) for o in (outputs[0], outputs[1], outputs[3]))
+    assert [r.status for r in found] == ["ok"] * 4 and all(
+        torch.equal(o, 2 * x) for o in (outputs[0], outputs[1], outputs[3])
+    )
     assert not torch.equal(outputs[2], 2 * x)
     first, again, half, last = (o.data_ptr() for o in outputs)
     assert first == again and half != first and last not in (first, half)
@@ -384,7 +413,9 @@ def test_a_worker_that_cannot_start_says_why():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     worker = GpuWorker("cuda")
-    with pytest.raises(ToolchainError, match=r"the GPU trial worker does not start \(it died\):\non cuda:0: there is no CUDA device"):
+    with pytest.raises(
+        ToolchainError, match=r"the GPU trial worker does not start \(it died\):\non cuda:0: there is no CUDA device"
+    ):
         worker.run(Job((Step("aten::clone", (torch.ones(3),)),)), 20)
     worker.close()
 

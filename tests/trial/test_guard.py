@@ -13,7 +13,9 @@ PAGE = guard.PAGE
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@pytest.mark.parametrize(("nbytes", "residue"), [(0, 0), (1, 0), (63, 0), (64, 0), (2460, 0), (PAGE, 0), (PAGE + 1, 4), (12, 52)])
+@pytest.mark.parametrize(
+    ("nbytes", "residue"), [(0, 0), (1, 0), (63, 0), (64, 0), (2460, 0), (PAGE, 0), (PAGE + 1, 4), (12, 52)]
+)
 def test_a_room_ends_at_the_page_as_closely_as_the_alignment_allows(nbytes, residue):
     place = guard.room(nbytes, residue)
     assert place.front % guard.ALIGNMENT == residue
@@ -34,7 +36,10 @@ def test_poison_and_what_surrounds_arguments_are_nan(dtype, pattern):
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize("change", [lambda x: x.mul_(0.9), lambda x: x.add_(0.5), lambda x: x.mul_(0.9).add_(float("nan")), lambda x: x.sqrt_()])
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: x.mul_(0.9), lambda x: x.add_(0.5), lambda x: x.mul_(0.9).add_(float("nan")), lambda x: x.sqrt_()],
+)
 def test_a_canary_around_what_may_be_written_shows_arithmetic_in_place(dtype, change):
     there = torch.frombuffer(bytearray(guard.CANARY * 8), dtype=dtype)
     assert there.isfinite().all()
@@ -43,7 +48,10 @@ def test_a_canary_around_what_may_be_written_shows_arithmetic_in_place(dtype, ch
     assert (there != before).all()
 
 
-@pytest.mark.parametrize("dtype", [*FLOATING, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128])
+@pytest.mark.parametrize(
+    "dtype",
+    [*FLOATING, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128],
+)
 def test_unwritten_elements_are_counted(dtype):
     meta = Meta(dtype, (5, 7), (7, 1))
     block = guard.allocate(meta.extent * dtype.itemsize)
@@ -58,7 +66,8 @@ def test_unwritten_elements_are_counted(dtype):
 
 @pytest.mark.parametrize("nbytes", [0, 4, 60, 2460, PAGE - 64])
 @pytest.mark.parametrize(
-    ("offset", "found"), [(None, None), (0, ("after", 0, 1)), (3, ("after", 3, 1)), (-1, ("before", 1, 1)), (-9, ("before", 9, 1))]
+    ("offset", "found"),
+    [(None, None), (0, ("after", 0, 1)), (3, ("after", 3, 1)), (-1, ("before", 1, 1)), (-9, ("before", 9, 1))],
 )
 def test_a_changed_canary_is_found(nbytes, offset, found):
     block = guard.allocate(nbytes)

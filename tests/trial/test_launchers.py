@@ -38,7 +38,14 @@ def launch(body: str, *, layout: bool = False) -> Launch:
 
 def scaled(worker, body: str, *tensors: torch.Tensor, limit_s: float = 20.0, layout: bool = False):
     steps = tuple(
-        Step("trial::scale_forward", (t, 3.0), case=f"case {i}", outputs=("out",), layout=(Meta.of(t),), allocates=("out",))
+        Step(
+            "trial::scale_forward",
+            (t, 3.0),
+            case=f"case {i}",
+            outputs=("out",),
+            layout=(Meta.of(t),),
+            allocates=("out",),
+        )
         for i, t in enumerate(tensors)
     )
     return worker.run(Job(steps, (launch(body, layout=layout),), (SCHEMA, FORWARD)), limit_s)
@@ -104,7 +111,10 @@ def test_a_transposed_input_gets_the_strides_that_the_reference_has(shared_worke
     asked = scaled(shared_worker, GOOD, x, layout=True).results[0]
     assert torch.equal(asked.outputs[0], 3 * x) and asked.unwritten == (0,)
     behind = scaled(shared_worker, f"{GOOD} out[n] = 1;", x, layout=True).results[0]
-    assert (behind.status, behind.detail) == ("overrun", f"writes past the end of {OUT}: flat element 615 of 615, 4 bytes")
+    assert (behind.status, behind.detail) == (
+        "overrun",
+        f"writes past the end of {OUT}: flat element 615 of 615, 4 bytes",
+    )
 
 
 def test_backward_takes_what_forward_saved(shared_worker, x):
@@ -117,7 +127,11 @@ def test_backward_takes_what_forward_saved(shared_worker, x):
                     "{ for (int64_t i = 0; i < n; ++i) grad_x[i] = grad_out[i] * twice[i]; if (n == 615) ((float*)twice)[5] = 1; }",
                     entry="backward")  # fmt: skip
     libraries = tuple(
-        Launch(compiled(launchers.render(schema, c.declaration, entry=c.entry), "launcher"), c.declaration, (c.same(torch.float32),))
+        Launch(
+            compiled(launchers.render(schema, c.declaration, entry=c.entry), "launcher"),
+            c.declaration,
+            (c.same(torch.float32),),
+        )
         for c in (forward, backward)
     )
     texts = ("trial::square(Tensor x) -> Tensor", "trial::square_forward(Tensor x) -> (Tensor, Tensor)",

@@ -20,11 +20,25 @@ def echo(worker, **tensors):
     return dict(zip(tensors, (r.outputs[0] for r in answer.results), strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.bfloat16,
+        torch.float64,
+        torch.int8,
+        torch.int64,
+        torch.bool,
+        torch.complex64,
+        torch.float8_e4m3fn,
+    ],
+)
 def test_every_dtype_arrives(shared_worker, dtype):
     x = torch.arange(615).remainder(7).reshape(5, 123).to(torch.float32).to(dtype)
     got = echo(shared_worker, x=x)["x"]
-    assert got.dtype == dtype and torch.equal(got.view(torch.uint8) if dtype.itemsize == 1 else got, x.view(torch.uint8) if dtype.itemsize == 1 else x)
+    assert got.dtype == dtype and torch.equal(
+        got.view(torch.uint8) if dtype.itemsize == 1 else got, x.view(torch.uint8) if dtype.itemsize == 1 else x
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +102,11 @@ def test_what_cannot_travel_is_refused():
 
 
 def test_tensors_in_a_job_need_no_parcel(shared_worker, x):
-    steps = (Step("aten::cat", ([x, x[1:], x],)), Step("aten::mul.Tensor", (Made(0), x[0])), Step("aten::topk", (x,), {"k": 3}))
+    steps = (
+        Step("aten::cat", ([x, x[1:], x],)),
+        Step("aten::mul.Tensor", (Made(0), x[0])),
+        Step("aten::topk", (x,), {"k": 3}),
+    )
     cat, product, top = shared_worker.run(Job(steps), 20).results
     whole = torch.cat([x, x[1:], x])
     assert torch.equal(cat.outputs[0], whole)
@@ -126,6 +144,11 @@ def test_more_bytes_than_31_bits_count():
     position, place = parcel.rooms[0]
     del x
     assert place.nbytes == 2**31 + 40
-    assert [os.pread(parcel.file.fd, 1, position + place.front + at)[0] for at in (0, 1, 2**31 - 1, 2**31 + 39)] == [3, 0, 5, 7]
+    assert [os.pread(parcel.file.fd, 1, position + place.front + at)[0] for at in (0, 1, 2**31 - 1, 2**31 + 39)] == [
+        3,
+        0,
+        5,
+        7,
+    ]
     found = parcel.bytes_of(0)
     assert len(found) == 2**31 + 40 and (found[0], found[2**31 - 1], found[-1], sum(found[-40:])) == (3, 5, 7, 7)

@@ -15,8 +15,11 @@ DEATHS = {
     "noncanonical": ("SIGSEGV", "stopped by SIGSEGV: a wild pointer"),
     "null_in_thread": ("SIGSEGV", f"stopped by SIGSEGV: {NULL}"),
     "calls_abort": ("SIGABRT", "stopped by SIGABRT: it called abort()"),
-    "failed_assert": ("SIGABRT", "Assertion `n < 0 && \"n is negative\"' failed."),
-    "throws_in_thread": ("SIGABRT", "terminate called after throwing an instance of 'std::runtime_error' what():  boom"),
+    "failed_assert": ("SIGABRT", 'Assertion `n < 0 && "n is negative"\' failed.'),
+    "throws_in_thread": (
+        "SIGABRT",
+        "terminate called after throwing an instance of 'std::runtime_error' what():  boom",
+    ),
     "divides_by_zero": ("SIGFPE", "stopped by SIGFPE: an integer division by zero"),
     "traps": ("SIGILL", "a __builtin_trap"),
     "raises_segv": ("SIGSEGV", "stopped by SIGSEGV"),
@@ -118,7 +121,9 @@ def test_an_exception_is_an_error_with_its_message(shared_worker, x):
         Step("aten::no_such_op", (x,), case="unknown"),
     )
     bad, needs, good, unknown = shared_worker.run(Job(steps), 20).results
-    assert bad.status == "error" and bad.detail.startswith("mat1 and mat2 shapes cannot be multiplied (5x123 and 5x123)")
+    assert bad.status == "error" and bad.detail.startswith(
+        "mat1 and mat2 shapes cannot be multiplied (5x123 and 5x123)"
+    )
     assert (needs.status, needs.detail) == ("skip", "needs result 0 of step 0, which there is not")
     assert torch.equal(good.outputs[0], x.relu())
     assert unknown.status == "error" and "no_such_op" in unknown.detail

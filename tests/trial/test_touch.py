@@ -20,7 +20,11 @@ X = "x (shape (5, 123), float32)"
         ("writes_before", "overrun", f"writes 4 bytes before the start of {OUT}"),
         ("writes_far_before", "overrun", f"writes 8000 bytes before the start of {OUT}"),
         ("reads_far_behind", "overrun", f"reads past the end of {X}: flat element 5615 of 615"),
-        ("writes_to_its_input", "mutation", "writes to the argument x[0, 7] (shape (5, 123), float32), which the schema does not let it change"),
+        (
+            "writes_to_its_input",
+            "mutation",
+            "writes to the argument x[0, 7] (shape (5, 123), float32), which the schema does not let it change",
+        ),
     ],
 )
 def test_a_touch_out_of_bounds_is_named(run, x, name, status, detail):
@@ -34,7 +38,10 @@ def test_one_element_read_past_the_end_is_a_fault_or_nan(run, x):
     assert run("reads_one_more", x=x).results[0].outputs[0][-1, -1].isnan()
     full = torch.ones(1024)
     result = run("reads_one_more", x=full).results[0]
-    assert (result.status, result.detail) == ("overrun", "reads past the end of x (shape (1024,), float32): flat element 1024 of 1024")
+    assert (result.status, result.detail) == (
+        "overrun",
+        "reads past the end of x (shape (1024,), float32): flat element 1024 of 1024",
+    )
 
 
 def test_a_touched_canary_stops_no_other_case(run, x):
@@ -91,7 +98,9 @@ def test_the_reference_s_strides_are_asked_for(shared_worker, x):
     """The layout op beside each op gives guarded memory with the metadata of the step."""
     layout = (Meta(torch.float32, (123, 5), (1, 123)),)
     step = Step("wb_layout::some__op", (x,), layout=layout, outputs=("y",))
-    result = shared_worker.run(Job((step, Step("wb_layout::some__op", (x,))), (), ("some::op(Tensor x) -> Tensor",)), 20).results
+    result = shared_worker.run(
+        Job((step, Step("wb_layout::some__op", (x,))), (), ("some::op(Tensor x) -> Tensor",)), 20
+    ).results
     assert Meta.of(result[0].outputs[0]) == layout[0]
     assert result[0].unwritten == (615,)
     assert result[1].status == "error" and "strides of the reference, which are not known" in result[1].detail

@@ -86,12 +86,17 @@ def test_the_line_has_the_winner_first(space):
 
 
 def test_the_key_of_a_frozen_winner():
-    assert frozen_key([torch.ones(2, 3), None, torch.ones(4).half()]) == (("float32", "", "float16"), ((2, 3), (), (4,)))
+    assert frozen_key([torch.ones(2, 3), None, torch.ones(4).half()]) == (
+        ("float32", "", "float16"),
+        ((2, 3), (), (4,)),
+    )
 
 
 def test_flags_take_tuned_values(namespace):
     op = wb.op(f"{namespace}::f(Tensor x) -> Tensor")
-    text = CUDA.replace("//! n = x.numel()", "//! tune REGS = 32, 64\n//! flags -maxrregcount={REGS} -DOTHER={OTHER}\n//! n = x.numel()")
+    text = CUDA.replace(
+        "//! n = x.numel()", "//! tune REGS = 32, 64\n//! flags -maxrregcount={REGS} -DOTHER={OTHER}\n//! n = x.numel()"
+    )
     kernel = made(Source(text, "cuda"), op.schema, "forward")
     assert kernel.flags == ("-maxrregcount=32", "-DOTHER={OTHER}")
     assert kernel.with_tuned({"REGS": 64}).flags == ("-maxrregcount=64", "-DOTHER={OTHER}")

@@ -79,7 +79,12 @@ def test_the_space_is_the_autotuners_own(op):
     _, space = space_of(op)
     assert blocks(space.candidates) == [64, 128, 1024, 256]
     assert space.candidates[0].config == {"BLOCK": 64, "num_warps": 2, "num_stages": 3}
-    assert [space.ruled_out(c) for c in space.candidates] == ["", "", "the kernel's own prune_configs_by leaves it out", ""]
+    assert [space.ruled_out(c) for c in space.candidates] == [
+        "",
+        "",
+        "the kernel's own prune_configs_by leaves it out",
+        "",
+    ]
 
 
 def test_configs_widen_it(op):
@@ -135,9 +140,13 @@ def test_the_winner_goes_where_the_autotuner_keeps_it(op):
     assert key not in tuner.cache
     space.freeze(space.candidates[4])
     assert tuner.cache[key].all_kwargs()["BLOCK"] == 512
-    assert dict(op.tuned) == {("forward", "cuda", ("float32",), ((5, 70),)): {"BLOCK": 512, "num_warps": 8, "num_stages": 3}}
+    assert dict(op.tuned) == {
+        ("forward", "cuda", ("float32",), ((5, 70),)): {"BLOCK": 512, "num_warps": 8, "num_stages": 3}
+    }
     assert [c.kwargs["BLOCK"] for c in triton_kernels.tuned(tuner).configs] == [512]
-    assert len(tuner.configs) == 4 and triton_kernels.tuned(triton_kernels.innermost(tuner)) is triton_kernels.innermost(tuner)
+    assert len(tuner.configs) == 4 and triton_kernels.tuned(
+        triton_kernels.innermost(tuner)
+    ) is triton_kernels.innermost(tuner)
     space.enter(space.candidates[0])
     space.leave()
     assert tuner.cache[key].all_kwargs()["BLOCK"] == 512
@@ -166,8 +175,13 @@ def test_without_a_gpu_they_are_compiled_and_not_timed(op):
 
 
 def test_several_autotuned_kernels_are_tuned_one_by_one(op):
-    text = CELL.replace("@triton.jit\ndef double", '@triton.autotune(configs=[triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 64})], key=[])\n@triton.jit\ndef double')
-    text = text.replace("double[(triton.cdiv(n, 128),)](out, n, BLOCK=128)", "double[lambda m: (triton.cdiv(n, m['BLOCK']),)](out, n)")
+    text = CELL.replace(
+        "@triton.jit\ndef double",
+        '@triton.autotune(configs=[triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 64})], key=[])\n@triton.jit\ndef double',
+    )
+    text = text.replace(
+        "double[(triton.cdiv(n, 128),)](out, n, BLOCK=128)", "double[lambda m: (triton.cdiv(n, m['BLOCK']),)](out, n)"
+    )
     from workbench.source import Source
     from workbench.tiers.triton import TritonKernel
 

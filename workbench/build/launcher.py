@@ -41,15 +41,17 @@ def render(
     """
     if device not in LABELS:
         raise SchemaError(f"launchers are written for {' and '.join(LABELS)}, not for {device!r}")
-    return "\n".join([
-        f"// The launcher of {schema.qualname}, {entry}, {device}: checks, allocates and calls the kernels.",
-        '#include "launcher.h"',  # alone: what is precompiled must come first
-        *(['#include "launcher_cuda.h"'] if device == "cuda" else []),
-        "",
-        *what_it_does(schema, declaration, entry, device, gradients),
-        *call(declaration, device),
-        *_exports(schema, entry, device, key or device.upper()),
-    ])
+    return "\n".join(
+        [
+            f"// The launcher of {schema.qualname}, {entry}, {device}: checks, allocates and calls the kernels.",
+            '#include "launcher.h"',  # alone: what is precompiled must come first
+            *(['#include "launcher_cuda.h"'] if device == "cuda" else []),
+            "",
+            *what_it_does(schema, declaration, entry, device, gradients),
+            *call(declaration, device),
+            *_exports(schema, entry, device, key or device.upper()),
+        ]
+    )
 
 
 def what_it_does(
@@ -76,8 +78,10 @@ def _refuse(schema: Schema, declaration: Declaration, entry: str) -> None:
         raise SchemaError(f"{schema.qualname} has {count} arguments, a raw cell takes {MAX_ARGUMENTS} at most")
     for a in declaration.arguments:
         if a.is_tensor_list:
-            raise SchemaError(f"{schema.qualname}: {a.name} is a list of tensors, which needs the host tier: "
-                              "write a function that takes std::vector<Tensor>")
+            raise SchemaError(
+                f"{schema.qualname}: {a.name} is a list of tensors, which needs the host tier: "
+                "write a function that takes std::vector<Tensor>"
+            )
         if a.type.startswith("Scalar") and not a.type.startswith("ScalarType"):
             raise SchemaError(f"{schema.qualname}: {a.name} is a Scalar, which a launcher cannot take: write float")
     other = next((t for t in schema.output_types if t != "Tensor"), None)
@@ -104,8 +108,11 @@ def _results(
 def _tables(declaration: Declaration, results: Sequence[str]) -> list[str]:
     tensors = {n: i for i, n in enumerate(declaration.tensors)}
     values = list(declaration.values)
-    bound = [(k, tensors[declaration.aliases.get(n, n)]) for k, n in enumerate(values)
-             if declaration.values[n] is Kind.TENSOR]
+    bound = [
+        (k, tensors[declaration.aliases.get(n, n)])
+        for k, n in enumerate(values)
+        if declaration.values[n] is Kind.TENSOR
+    ]
     arguments = [f'{{"{a.name}", {_type(a)}, {_flags(a, declaration)}}}' for a in declaration.arguments]
     allocations = [f'{{"{a.name}", {"wb::ZEROED" if a.zeroed else "0"}}}' for a in declaration.allocations]
     return [
@@ -168,13 +175,17 @@ def call(declaration: Declaration, device: str, *, static: bool = True, descript
         f"  wb::Geometry kernels[{max(1, len(declaration.launches))}] = {{}};",
         "  wb::CudaFrame f{{op, tensors, values, rooms, raw}, geometry, kernels};",
     ]
-    cuda = saved if descriptor else [
-        f"  wb::Geometry kernels[{max(1, len(declaration.launches))}];",
-        # a parameter binds by its name, so that a kernel has no more of them than there are values
-        f"  wb::Value packed[{max(1, len(declaration.launches) * len(declaration.values))}];",
-        f"  void* pointers[{max(1, len(declaration.launches) * len(declaration.values))}];",
-        "  wb::CudaFrame f{{op, tensors, values, rooms, raw}, geometry, kernels, packed, pointers};",
-    ]
+    cuda = (
+        saved
+        if descriptor
+        else [
+            f"  wb::Geometry kernels[{max(1, len(declaration.launches))}];",
+            # a parameter binds by its name, so that a kernel has no more of them than there are values
+            f"  wb::Value packed[{max(1, len(declaration.launches) * len(declaration.values))}];",
+            f"  void* pointers[{max(1, len(declaration.launches) * len(declaration.values))}];",
+            "  wb::CudaFrame f{{op, tensors, values, rooms, raw}, geometry, kernels, packed, pointers};",
+        ]
+    )
     return [
         f"{'static ' * static}void call(StableIValue* stack, uint64_t inputs, uint64_t outputs) {{",
         f"  wb::Tensor tensors[{max(1, len(declaration.tensors))}];",

@@ -88,8 +88,11 @@ def _needed(declaration: Declaration) -> tuple[int, ...]:
     statements = declaration.statements
     made = {n: k for k, s in enumerate(statements) for n in _defines(s)}
     always = (Require, Unpack)  # an Unpack checks the rank
-    waiting = [k for k, s in enumerate(statements)
-               if isinstance(s, always) or (isinstance(s, Allocate) and s.role != "workspace")]
+    waiting = [
+        k
+        for k, s in enumerate(statements)
+        if isinstance(s, always) or (isinstance(s, Allocate) and s.role != "workspace")
+    ]
     needed: set[int] = set()
     while waiting:
         k = waiting.pop()

@@ -85,9 +85,7 @@ def compile(
     return made
 
 
-def each(
-    module: Any, found: Sequence[Form], target: Target
-) -> Iterator[tuple[int, Compiled | BuildError]]:
+def each(module: Any, found: Sequence[Form], target: Target) -> Iterator[tuple[int, Compiled | BuildError]]:
     """These forms, compiled side by side: the place of each as it is done, with what came of it.
 
     An interrupt, or nobody asking for the rest, ends what has not begun. Nothing may be launched here meanwhile.

@@ -32,7 +32,9 @@ STATE = "Does the op keep state, or read outside of its inputs?"
 RACE = "A race: threads write to one place, or read what others have not written yet."
 THREADS = "Or it is a race: the kernel has threads."
 NO_RULE = "The op has no rule of its own: it is called for each element, and one of these calls gave another answer."
-BATCHING = "Leave @op.vmap out (the op is then called for each element), or fold the batch into a leading dimension there."
+BATCHING = (
+    "Leave @op.vmap out (the op is then called for each element), or fold the batch into a leading dimension there."
+)
 GUARD = "Guard the last block: `if (i < n)`, and a loop for what no whole vector holds."
 GUARDS = {  # in whose words what GUARD says is said, where the language is known
     "cpp": "Look at the loop's bound (`<`, not `<=`), and whether that tensor is as long as the loop: where it need not be, `//! require` its size.",

@@ -64,9 +64,7 @@ def answered(op, case: Case, slot: str, kernel: object = None) -> Evidence:
         raise SchemaError(f"{said}. {raises.CURE}") from error
 
 
-def evidence(
-    op, case: Case, slot: str, kernel: object = None, *, without: str = "", spread: bool = False
-) -> Evidence:
+def evidence(op, case: Case, slot: str, kernel: object = None, *, without: str = "", spread: bool = False) -> Evidence:
     """What a case should give `kernel`; computed once for a case and a reference."""
     # Without a reference the installed version is the oracle, so another one is another question.
     key = (case, slot, without, spread, None if op.reference is not None else _judge_of(op, kernel))

@@ -173,9 +173,7 @@ class KernelTries:
     def _with_form(self, a: Asked) -> Asked:
         if a.evidence is None:
             return a
-        return replace(
-            a, no_form=self._forms.get(tuple(dtypes_for(self.op, self.kernel, a.evidence).items()), "")
-        )
+        return replace(a, no_form=self._forms.get(tuple(dtypes_for(self.op, self.kernel, a.evidence).items()), ""))
 
     def _forget(self, cases: Sequence[Case]) -> None:
         """The answers to inputs of a check are asked for once."""

@@ -36,9 +36,7 @@ def key(kernels: Sequence[Digested], evidence: Sequence[Digested]) -> str:
 
     Each kernel gives its `digest` (text and builds), each piece of evidence its own (inputs and answers).
     """
-    return store.key(
-        {"rules": RULES, "kernels": [k.digest for k in kernels], "evidence": [e.digest for e in evidence]}
-    )
+    return store.key({"rules": RULES, "kernels": [k.digest for k in kernels], "evidence": [e.digest for e in evidence]})
 
 
 def recall(found: str) -> Trial | None:

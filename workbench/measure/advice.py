@@ -98,9 +98,7 @@ def _unclear(bench: Bench, name: str) -> list[str]:
     rows = [r for r in bench.rows if r.verdict == statistics.UNCLEAR]
     if not rows:
         return []
-    again = (
-        f"`{name}.bench(budget={min(max(20, round(4 * bench.seconds)), 120):d})`, or a quieter machine, would tell."
-    )
+    again = f"`{name}.bench(budget={min(max(20, round(4 * bench.seconds)), 120):d})`, or a quieter machine, would tell."
     if any(r.timed and r.detail for r in bench.rows):  # threads that wait do so however long one looks
         again = "a machine that is left alone would tell."
     if len(rows) == 1:

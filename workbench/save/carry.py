@@ -151,7 +151,9 @@ def take(name: str, value: Any, what: str, made: Carried) -> None:
     elif hasattr(value, "registration") and hasattr(value, "qualname"):
         made.ops[name] = value
     elif isinstance(value, type) and "__workbench_class__" in vars(value):  # of a C++ class, see classes.py
-        made.imports[name] = f"from ._classes import {value.__name__}" + (f" as {name}" if name != value.__name__ else "")
+        made.imports[name] = f"from ._classes import {value.__name__}" + (
+            f" as {name}" if name != value.__name__ else ""
+        )
     elif isinstance(decorators.layers(value)[-1], types.FunctionType):
         made.helpers[name] = ""  # its place, before those that it calls in turn: a circle ends here
         body = _function(value, name, what, made)

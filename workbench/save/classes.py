@@ -88,7 +88,9 @@ def _source(name: str, fake: type) -> tuple[ast.ClassDef, str]:
         if isinstance(node, ast.ClassDef) and node.lineno <= code.co_firstlineno <= (node.end_lineno or 0):
             text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno])).rstrip("\n")
             return node, text.replace(f"class {node.name}", f"class {fake.__name__}", 1)
-    raise SaveError(f"the source of the fake class of {name} cannot be found: define it in a cell or a file, and run that again")
+    raise SaveError(
+        f"the source of the fake class of {name} cannot be found: define it in a cell or a file, and run that again"
+    )
 
 
 def _derived(name: str, fake: type) -> str:

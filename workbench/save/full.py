@@ -62,7 +62,10 @@ def native(kernel: Any, number: int = 0) -> Native:
         "",
     ])  # fmt: skip
     names = tuple((name, "") for name in _NAMED.findall(found[3]))
-    unit = Unit(f"csrc/{stem}.{suffix}", (*_pybind(kernel.source), *(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
+    unit = Unit(
+        f"csrc/{stem}.{suffix}",
+        (*_pybind(kernel.source), *(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))),
+    )
     return Native(
         slot, device, kernel.source.language, "full", {**kept.files, f"csrc/{stem}.{suffix}": own(body, kernel)}, (unit,), names,
         kept.origins, ("wb_full_call.h", WITHOUT_PYTHON), tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True,

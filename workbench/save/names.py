@@ -35,9 +35,7 @@ def package_name(name: str) -> str:
             f"{given!r} is no package name: letters, digits and '_', a letter first; for instance name={instead.lower()!r}"
         )
     if keyword.iskeyword(name):
-        raise _refused(
-            f"{given!r} is a word of Python's own, which no import can name; for instance name='{name}_ops'"
-        )
+        raise _refused(f"{given!r} is a word of Python's own, which no import can name; for instance name='{name}_ops'")
     if name.lower() in {m.lower() for m in sys.stdlib_module_names}:
         raise _refused(
             f"{given!r} would hide Python's own module {name.lower()!r} wherever it is installed; for instance name='{name}_ops'"

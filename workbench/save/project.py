@@ -93,8 +93,15 @@ def _about(package: Package, *, native: bool) -> dict[str, str]:
     natives = [n for op in ops for n in op.native]
     exact = any(n.full for n in natives)
     title = package.title or f"Ops for PyTorch: {', '.join(op.name for op in ops)}."
-    listed = [{"name": op.name, "import": names.imported(op.name), "namespace": op.schema.namespace,
-               "line": python.first_line(op)} for op in ops]
+    listed = [
+        {
+            "name": op.name,
+            "import": names.imported(op.name),
+            "namespace": op.schema.namespace,
+            "line": python.first_line(op),
+        }
+        for op in ops
+    ]
     return {
         f"src/{name}/__init__.py": templates.render(
             "python/init.py.j2", title=title, ops=listed, version=package.version,

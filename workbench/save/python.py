@@ -17,7 +17,9 @@ from .model import SavedOp
 
 _ANNOTATIONS = {"Tensor": "Tensor", "SymInt": "int", "int": "int", "float": "float", "bool": "bool", "str": "str",
                 "Scalar": "float", "ScalarType": "torch.dtype", "Device": "torch.device"}  # fmt: skip
-_HERE = tuple((f"{dots}{n}", f".{n}") for n in ("errors", "schema", "reference", "holes", "pullback") for dots in (".", ".."))
+_HERE = tuple(
+    (f"{dots}{n}", f".{n}") for n in ("errors", "schema", "reference", "holes", "pullback") for dots in (".", "..")
+)
 
 
 def modules(name: str, ops: Sequence[SavedOp], *, defined: bool, namespace: str = "") -> dict[str, str]:
@@ -162,7 +164,11 @@ def _always_public(op: SavedOp) -> bool:
 def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
     """One name a line, those that may be needed; `imports.ordered` puts them together."""
     lines = [f"from builtins import {n} as __{n}" for n in ("all", "any", "type")]
-    lines += ["import torch", "from torch import Tensor", f"from . import {names.module(op.name)}_functions as _functions"]
+    lines += [
+        "import torch",
+        "from torch import Tensor",
+        f"from . import {names.module(op.name)}_functions as _functions",
+    ]
     lines += ["from ._check import missing_cuda as _missing_cuda"] if cuda else []
     lines += [f"from ._runtime import sizes as {SIZES}"] if op.fakes else []
     if any(s.language == "triton" for s in op.scripts):

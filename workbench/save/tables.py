@@ -36,7 +36,9 @@ def groups(kernel: Any, forms: Sequence[Dtypes]) -> list[Group]:
     declaration: Declaration = kernel.declaration
     usual = {t.name: kernel.tuned.get(t.name, t.values[0]) for t in declaration.tunes.values()}
     found = [Group("", usual, [complete(declaration, f) for f in forms])]
-    for choice in sorted(kernel.choices, key=lambda c: tuple(_sizes(c))):  # not as they were found: a package is the same again
+    for choice in sorted(
+        kernel.choices, key=lambda c: tuple(_sizes(c))
+    ):  # not as they were found: a package is the same again
         values = {**usual, **choice.tuned}
         mine = next((g for g in found if g.tuned == values), None)
         if mine is None:

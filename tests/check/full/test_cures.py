@@ -40,7 +40,10 @@ def test_a_missing_fake(namespace):
     op.cases(lambda t: [t(3, 4)])
     op.kernel("cpu")(lambda x: x * 2)
     found = cures(op.check(), "fake", "compile", "compiled = eager")
-    assert "Inferred from the one case there is, and right there: `double.fake(lambda x: torch.empty_like(x))`" in found["fake"]
+    assert (
+        "Inferred from the one case there is, and right there: `double.fake(lambda x: torch.empty_like(x))`"
+        in found["fake"]
+    )
     assert found["compile"] == found["compiled = eager"] == NO_FAKE
     assert cures(rows(op, "sizes", *COMPILED), *COMPILED) == dict.fromkeys(
         [n for n in COMPILED if n != "compiled, gradients"], NO_FAKE

@@ -136,10 +136,7 @@ def test_what_the_reference_refuses_is_no_failure():
     body = "//! _, cols = x.shape\n//! out = empty(cols)\nvoid pick(const float* x, float* out, int64_t k, int64_t cols) {\n  for (int64_t c = 0; c < cols; ++c) out[c] = x[k * cols + c];\n}\n"
     wb.cpp(pick, body)
     scalars = row(check(pick, "scalars"), "scalars", "k")
-    assert (
-        scalars.status == "pass"
-        and "1 more: the reference refuses it (ValueError: no row -1)" in scalars.detail
-    )
+    assert scalars.status == "pass" and "1 more: the reference refuses it (ValueError: no row -1)" in scalars.detail
     wb.cpp(pick, body.replace("x[k *", "x[k * 10000 *"), force=True, cases="none")
     scalars = row(check(pick, "scalars"), "scalars", "k")
     assert scalars.status == "fail" and "reads past the end of x" in scalars.detail, "of k=1 the reference takes"

@@ -37,7 +37,9 @@ void turns(const float* x, float* out, int64_t n) {
 
 
 def off(count: int, got: float) -> Finding:
-    return Finding(CASE, "mismatch", "out: some differ", mismatch=Mismatch("out", (4, 8), count, 32, 0, (((0, 1), got, 1.0),)))
+    return Finding(
+        CASE, "mismatch", "out: some differ", mismatch=Mismatch("out", (4, 8), count, 32, 0, (((0, 1), got, 1.0),))
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,13 @@ def test_which_texts_have_threads(text, is_so):
 class Again:
     """A kernel with threads that gives these findings when it is run again."""
 
-    kernel, sequential, unrunnable, device, slot = SimpleNamespace(source=Source("#pragma omp parallel", "cpp")), False, "", "cpu", "forward"
+    kernel, sequential, unrunnable, device, slot = (
+        SimpleNamespace(source=Source("#pragma omp parallel", "cpp")),
+        False,
+        "",
+        "cpu",
+        "forward",
+    )
 
     def __init__(self, found: Finding) -> None:
         self.found = found
@@ -86,8 +94,12 @@ def test_a_failing_input_that_comes_out_otherwise_is_a_race():
     assert races.of([t], Again(off(3, 2.0)), SCHEMA) is None
     assert races.of([t], Again(off(5, 2.0)), SCHEMA) is t
     assert races.of([t], Again(Finding(CASE, "agree", differing=1)), SCHEMA) is t
-    row = races.told(Row("sizes", "odd", "fail", "differs: 1 of 4 inputs fail, smallest found: x: out differ", "look at indices"))
-    assert row.detail.startswith("a race: run again it gives another result: differs: 1 of 4 inputs fail, one of them: x")
+    row = races.told(
+        Row("sizes", "odd", "fail", "differs: 1 of 4 inputs fail, smallest found: x: out differ", "look at indices")
+    )
+    assert row.detail.startswith(
+        "a race: run again it gives another result: differs: 1 of 4 inputs fail, one of them: x"
+    )
     assert row.cure == RACE
 
 
@@ -95,8 +107,15 @@ def test_what_a_race_explains_is_not_put_down_to_other_reasons():
     differs = Row("compiled = eager", "4x8", "fail", "elements differ", "Does the op keep state?")
     swept = Row("sizes", "odd", "fail", "elements differ", "Look at indices.")
     raises = Row("vmap", "4x8", "fail", "RuntimeError: no", "Leave it out.")
-    assert [r.cure for r in races.reworded([differs, swept, raises], found=True)] == [RACE, f"Look at indices. {THREADS}", "Leave it out."]
-    assert [r.cure for r in races.reworded([differs, swept], found=False)] == [f"Does the op keep state? {THREADS}", "Look at indices."]
+    assert [r.cure for r in races.reworded([differs, swept, raises], found=True)] == [
+        RACE,
+        f"Look at indices. {THREADS}",
+        "Leave it out.",
+    ]
+    assert [r.cure for r in races.reworded([differs, swept], found=False)] == [
+        f"Does the op keep state? {THREADS}",
+        "Look at indices.",
+    ]
 
 
 def test_who_gave_no_batching_rule_is_not_told_to_leave_it_out():
