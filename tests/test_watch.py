@@ -92,7 +92,7 @@ def test_a_save_is_loaded_once_it_has_settled(desk):
     desk.clock.now += 0.1
     assert not desk.watch.poll()
     desk.clock.now += 0.1
-    assert desk.watch.poll() and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.watch.poll() and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
     assert not desk.settle() and len(desk.shown) == 2
     assert [line.version for line in desk.shown[-1].lines] == [2] and str(desk.shown[-1]).startswith("scale cpp v2 | ")
     assert str(desk.shown[-1]).endswith(f"\nwatching {files.shown(desk.folder)}")
@@ -124,7 +124,7 @@ def test_deleting_and_writing_anew_is_how_editors_save(desk):
     assert not desk.watch.poll()
     desk.write("scale.cpp~", adding("1e-30f"))
     os.replace(desk.folder / "scale.cpp~", desk.folder / "scale.cpp")
-    assert desk.settle() and len(desk.shown) == 2 and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.settle() and len(desk.shown) == 2 and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
 
 
 def test_a_file_that_is_gone_is_said_and_its_kernel_stays(desk):
@@ -148,7 +148,7 @@ def test_one_file_alone(tmp_path):
     desk.settle()
     assert "is gone" in desk.shown[-1].notes[0]
     desk.write("scale.cpp", adding("1e-30f"))
-    assert desk.settle() and desk.shown[-1].notes == () and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.settle() and desk.shown[-1].notes == () and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
 
 
 def test_only_what_changed_is_built_again(desk):
@@ -171,7 +171,7 @@ def test_a_header_that_changes_rebuilds_and_is_named(desk):
     desk.write("scale.cpp", '#include "more.h"\n' + adding("MORE"))
     assert desk.settle() and desk.op(ONE).item() == 0.0
     desk.write("more.h", f"#define MORE 1e-30f  // {desk.op.qualname} {time.time_ns()}\n")  # never built before
-    assert desk.settle() and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.settle() and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
     assert desk.shown[-1].lines[0].notes == ("rebuilt: more.h changed",)
 
 
@@ -196,7 +196,7 @@ def test_errors_are_shown_and_the_watch_goes_on(desk, name, text, words):
     assert desk.op(ONE).item() == 0.0
     desk.write("op.py", OP)
     desk.write("scale.cpp", adding("1e-30f"))
-    assert desk.settle() and desk.shown[-1].ok and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.settle() and desk.shown[-1].ok and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
 
 
 def test_bytes_that_are_no_text(desk):
@@ -211,7 +211,7 @@ def test_what_a_cell_wrote_is_not_built_twice(desk):
     desk.write("scale.cpp", adding("2e-30f"))
     assert desk.settle() and desk.op(ONE).item() == pytest.approx(2e-30, rel=1e-3)
     desk.write("scale.cpp", adding("1e-30f"))
-    assert desk.settle() and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.settle() and desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
 
 
 def test_a_load_waits_for_the_cell_that_runs(desk):
@@ -224,7 +224,7 @@ def test_a_load_waits_for_the_cell_that_runs(desk):
         thread.join(0.3)
         assert thread.is_alive() and desk.op(ONE).item() == 0.0
     thread.join(60)
-    assert desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
 
 
 def wait_for(condition, seconds: float = 60.0) -> None:
@@ -241,7 +241,7 @@ def test_the_thread_lives_as_long_as_something_is_watched(tmp_path):
     assert [w.path for w in watch.listed()] == [tmp_path] and shown[0].ok
     desk.write("scale.cpp", adding("1e-30f"))
     wait_for(lambda: len(shown) == 2)
-    assert desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3)
+    assert desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
     again = []
     watch.start(str(tmp_path), again.append)  # once more: the former ends
     assert shown[-1].state == "stopped" and len(watch.listed()) == 1
@@ -250,7 +250,7 @@ def test_the_thread_lives_as_long_as_something_is_watched(tmp_path):
     wait_for(lambda: not any(t.name == "workbench-watch" for t in threading.enumerate()))
     desk.write("scale.cpp", adding("2e-30f"))
     time.sleep(0.6)
-    assert desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3) and len(shown) == 3
+    assert desk.op(ONE).item() == pytest.approx(1e-30, rel=1e-3, abs=0) and len(shown) == 3
 
 
 def test_a_path_that_is_not_there(tmp_path):
@@ -315,7 +315,7 @@ def test_in_a_notebook_the_line_is_replaced_in_place(tmp_path):
     assert len(shown) == 1 and text.startswith("scale cpp v2 | ") and text.endswith("\nstopped .")
     assert '<div class="line">' in shown[0]["data"]["text/html"]
     said = ["".join(o.get("text", "") for o in c.outputs) for c in book.cells]
-    assert float(said[1]) == pytest.approx(1e-30, rel=1e-3)
+    assert float(said[1]) == pytest.approx(1e-30, rel=1e-3, abs=0)
     assert said[2] == ".  scale forward v2\n" and said[3] == "live::scale  forward cpu v2\n"
     assert said[4] == "nothing is watched: %wb watch PATH\n" and said[5] == "2\n"
     assert said[7].startswith("%%cpp [TARGET] ")

@@ -14,6 +14,7 @@ import torch
 from . import schema
 from .case import make
 from .live import Live
+from .turn import in_turn
 from .version import Version
 
 
@@ -88,6 +89,7 @@ class Declared(Live):
 
     # ------------------------------------------------------------ decorators
 
+    @in_turn
     def cases(
         self, function: Callable | None = None, *, dtypes: torch.dtype | Sequence[torch.dtype] = (torch.float32,)
     ) -> Callable:
@@ -117,6 +119,7 @@ class Declared(Live):
 
         return lambda function: python_kernel.install(self, function, device)
 
+    @in_turn
     def backward(self, function: Callable) -> Callable:
         """A backward in Python. It takes what it names: arguments, outputs, saved tensors, `grad_` of each output.
 
@@ -133,18 +136,21 @@ class Declared(Live):
         self.changed()
         return function
 
+    @in_turn
     def fake(self, function: Callable) -> Callable:
         """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell."""
         self.definition.fake = function
         self.changed()
         return function
 
+    @in_turn
     def vmap(self, function: Callable) -> Callable:
         """A batching rule, as `torch.library.register_vmap` takes it: `(info, in_dims, *args)`."""
         self.definition.vmap = function
         self.changed()
         return function
 
+    @in_turn
     def compare(self, function: Callable) -> Callable:
         """What is compared where several answers are right: arguments and outputs in, tensors out.
 

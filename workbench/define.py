@@ -12,6 +12,7 @@ from . import schema
 from .errors import SchemaError
 from .op import Op
 from .reference import Definition
+from .turn import in_turn
 
 _warmed = False
 _ops: dict[str, Op] = {}
@@ -45,8 +46,9 @@ def op(
     if not isinstance(name, str):
         raise SchemaError(_unnamed(name))
     if "(" in name:
-        return define(Definition(schema.parse(name, returns=returns, saves=saves)))
+        return in_turn(define)(Definition(schema.parse(name, returns=returns, saves=saves)))
 
+    @in_turn
     def decorate(function: Callable) -> Op:
         if isinstance(function, Op):
             raise SchemaError(f"{name}: the function under wb.op is an op already ({function.qualname})")

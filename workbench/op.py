@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .declared import Declared
+from .errors import WorkbenchError
 from .reports.card import Card
 from .reports.report import Check
+from .turn import in_turn, turn
 from .version import Version
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from .reports.measurement import Bench
     from .reports.profiling import Profile
     from .reports.tuning import Tuning
+
+
+BUTTON_S = 1.0  # that a button waits for its turn
 
 
 class Op(Declared):
@@ -48,6 +53,7 @@ class Op(Declared):
 
     # ------------------------------------------------------------ verbs
 
+    @in_turn
     def check(self, level: str = "quick", *, sanitize: bool = False) -> Check:
         """Check what is installed: agreement with the reference, torch's opcheck, gradients, compiled against eager.
 
@@ -103,6 +109,7 @@ class Op(Declared):
 
         return look(self, version, dtype, slot, against=against)
 
+    @in_turn
     def bench(
         self,
         against: object = None,
@@ -141,6 +148,7 @@ class Op(Declared):
             )  # fmt: skip
         return self.last_bench
 
+    @in_turn
     def profile(
         self, case: str | Case | None = None, *, device: str | None = None, backward: bool = True, counters: bool = True
     ) -> Profile:
@@ -164,6 +172,7 @@ class Op(Declared):
             self.last_profile = look(self, case, device=device, backward=backward, counters=ask, tell=tell)
         return self.last_profile
 
+    @in_turn
     def tune(
         self,
         case: str | Case | Sequence[str | Case] | None = None,
@@ -200,6 +209,7 @@ class Op(Declared):
             )
         return self.last_tuning
 
+    @in_turn
     def restore(self, version: int | Version | None = None) -> object:
         """Put a former version back into its slot; 0 puts the reference back everywhere.
 
@@ -236,11 +246,15 @@ class Op(Declared):
         return None if self.seen is seen else (self.seen, describe.card(self))
 
     def _restored(self, number: int) -> Card:
+        """What a button of a card does. It must not wait long: behind it waits the button that stops what runs."""
         from . import describe
-        from .turn import turn
 
-        with turn:
+        if not turn.acquire(timeout=BUTTON_S):
+            raise WorkbenchError(f"v{number} is not restored: other work on ops goes on. Press again when it has ended")
+        try:
             self.restore(number)
+        finally:
+            turn.release()
         return describe.card(self)
 
     def __reduce__(self):

@@ -12,6 +12,7 @@ from . import gpu, slots
 from .errors import SchemaError, TrialError
 from .judge import examine, verdict
 from .register import pullback
+from .turn import in_turn
 from .version import Version
 
 
@@ -59,6 +60,7 @@ class PythonKernel:
             self.op.registration.clear_kernel(name, self.device)
 
 
+@in_turn
 def install(op, function: Callable, device: str) -> Callable:
     """`@op.kernel("cpu")`: judged on the op's cases in this process (it is Python), then installed."""
     try:
