@@ -58,7 +58,7 @@ def test_targets_by_name_by_qualified_name_and_by_op(scale):
 
 def test_the_kernel_runs_and_not_the_reference(scale):
     wb.cpp(scale, SCALE.replace("x[i] * k", "x[i] * k + 1e-30"))
-    assert scale(torch.zeros(2)).tolist() == [pytest.approx(1e-30, rel=1e-3)] * 2  # the reference gives 0.0
+    assert scale(torch.zeros(2)).tolist() == [pytest.approx(1e-30, rel=1e-3, abs=0)] * 2  # the reference gives 0.0
 
 
 def test_every_caller_follows_a_swap(scale):
@@ -90,7 +90,7 @@ def test_numbers_and_tuned_values_are_data(scale):
     assert scale(torch.zeros(1)).item() == 0.0
     wb.cpp(scale, text.replace("= 0, 1", "= 1, 0"))
     assert scale.runs().kernel.launcher_build.path == path
-    assert scale(torch.zeros(1)).item() == pytest.approx(1e-30, rel=1e-3)
+    assert scale(torch.zeros(1)).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
 
 
 @pytest.mark.parametrize("make", [
@@ -335,6 +335,33 @@ def test_an_op_that_was_never_called_is_tried_at_its_first_call():
     assert torch.equal(scale(X), X * 2) and scale.runs().number == 2
 
 
+ADD = """\
+//! n = x.numel()
+//! require y.shape == x.shape
+//! out = empty_like(x)
+void add(const float* x, const float* y, float* out, int64_t n) { for (int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i]; }
+"""
+
+
+@pytest.mark.parametrize("first", ["call", "cell"])
+def test_a_call_that_raises_is_no_case(first, namespace):
+    """Shapes that the reference refuses would refuse every kernel, too."""
+
+    @wb.op(f"{namespace}::add")
+    def add(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    if first == "cell":
+        wb.cpp(add, ADD)
+    with pytest.raises((RuntimeError, wb.SchemaError), match="must match the size"):
+        add(torch.ones(3), torch.ones(4))
+    assert add.case_list() == () and torch.equal(add(X, X), X + X)
+    if first == "call":
+        wb.cpp(add, ADD)
+    assert [c.label for c in add.case_list()] == [f"{'x'.join(map(str, X.shape))} float32"]
+    assert add.runs().number == 1 and add.runs().trial.ok and torch.equal(add(X, X), X + X)
+
+
 # ---------------------------------------------------------------- backward
 
 
@@ -546,7 +573,7 @@ def test_the_line_says_which_header_changed(scale, lines, tmp_path, monkeypatch)
     wb.cpp(scale, text)
     (tmp_path / "inner.h").write_text("#define MORE 1e-30f\n")
     wb.cpp(scale, text)
-    assert scale(torch.zeros(1)).item() == pytest.approx(1e-30, rel=1e-3)
+    assert scale(torch.zeros(1)).item() == pytest.approx(1e-30, rel=1e-3, abs=0)
     wb.cpp(scale, text)
     (tmp_path / "inner.h").write_text("#define MORE 0.f\n")
     wb.cpp(scale, text)

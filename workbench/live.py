@@ -13,7 +13,7 @@ import torch
 
 from .case import Case, learn
 from .entry import entry
-from .reference import Definition, flat
+from .reference import Definition, flat, unheard
 from .register import registration as register
 from .reports.measurement import Bench
 from .reports.profiling import Profile
@@ -105,14 +105,19 @@ class Live:
         """Something that compiled callers took from this op is another now."""
         self.registration.forget_traces()
 
-    def learn_case(self, args: tuple, kwargs: dict) -> None:
-        """An op without cases remembers what it was called with: shapes and dtypes, no data."""
+    def learn_case(self, args: tuple, kwargs: dict) -> Callable[[], object]:
+        """An op without cases remembers what it was called with: shapes and dtypes, no data.
+
+        Gives what forgets it again: a call that raises is no case to judge kernels by.
+        """
         if self._cases is not None or len(self._learnt) >= LEARNT_AT_MOST:
-            return
+            return unheard(args, kwargs)
         tensors = flat([*args, *kwargs.values()])
         key = tuple((t.shape, t.dtype) for t in tensors)
-        if key not in self._learnt and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
-            self._learnt[key] = learn(args, kwargs, self.schema)
+        if key in self._learnt or not all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
+            return unheard(args, kwargs)
+        self._learnt[key] = learn(args, kwargs, self.schema)
+        return lambda: self._learnt.pop(key, None)
 
     # ------------------------------------------------------------ inside
 

@@ -17,6 +17,11 @@ from .errors import SchemaError
 from .schema import Schema
 
 
+def unheard(args: tuple, kwargs: dict) -> Callable[[], object]:
+    """An `on_call` that remembers nothing, and so has nothing to forget."""
+    return lambda: None
+
+
 @dataclass
 class Definition:
     """The replaceable parts of one op.
@@ -39,7 +44,8 @@ class Definition:
     born_of_a_cell: bool = False  # the schema was read from a kernel's signature
     is_random: bool = False  # its reference was seen to draw from torch's generator
     gradient_flags: tuple[bool, ...] | None = None  # which outputs of the reference take a gradient
-    on_call: Callable[[tuple, dict], None] = lambda args, kwargs: None  # told what the reference is called with
+    # Told what the reference is called with, before it may write to it; gives what forgets a call that raised.
+    on_call: Callable[[tuple, dict], Callable[[], object]] = unheard
 
     def order(self, args: tuple, kwargs: dict) -> list:
         """All arguments in schema order, defaults filled in."""
@@ -55,10 +61,14 @@ class Definition:
     def run(self, args: Sequence, kwargs: dict) -> object:
         """The reference on these arguments, as the op's own kernel: its outputs share storage with nothing."""
         reference = self._reference()
-        self.on_call(tuple(args), kwargs)
+        forget = self.on_call(tuple(args), kwargs)
         state = None if self.is_random else torch.get_rng_state()
-        with torch._C._DisableAutocast():
-            out = reference(*args, **kwargs)
+        try:
+            with torch._C._DisableAutocast():
+                out = reference(*args, **kwargs)
+        except BaseException:
+            forget()
+            raise
         if state is not None and not torch.equal(state, torch.get_rng_state()):
             self.is_random = True
         return self._as_outputs(out, (*args, *kwargs.values()))

@@ -55,12 +55,13 @@ class Waiting:
         def call(*args, **kwargs):
             op, version = self.op, self.version
             kernel: Kernel = version.kernel
-            op.learn_case(args, kwargs)
+            forget = op.learn_case(args, kwargs)
             self.remove()  # what the kernel is held against must not come back to it
             op.vacate((version.slot, version.device))
             try:
                 trial = examine.judge(op, kernel, op.case_list())
             except BaseException as error:  # no word against the kernel: the next call tries it
+                forget()
                 self.wait()
                 if isinstance(error, WorkbenchError):
                     error.still = error.still or f"v{version.number} waits for a call that can be tried"
