@@ -8,6 +8,9 @@ from torch import Tensor
 
 import workbench as wb
 from workbench import SchemaError
+from workbench.op import Op
+from workbench.reference import Definition
+from workbench.register.adopted import Adopted
 from workbench.register.pullback import backward_schema
 from workbench.register.registration import forward_schema, native_backward
 from workbench.schema import parse
@@ -145,6 +148,21 @@ def test_the_layout_name_gives_the_references_strides(namespace):
     assert (a.stride(), a.dtype) == ((5, 1), torch.float64)
     (g,) = [getattr(torch.ops.wb_layout, f"{namespace}__like_backward")(None, None, x, 2.0, a, b)]
     assert g.stride() == x.stride()
+
+
+def test_a_layout_follows_the_fake(namespace):
+    """A launcher must give what compiled callers were told."""
+
+    @wb.op(f"{namespace}::like")
+    def like(x: Tensor) -> Tensor:
+        return x * 2
+
+    x, layout = torch.randn(3, 5).t(), getattr(torch.ops.wb_layout, f"{namespace}__like")
+    assert layout(x).stride() == (1, 5)
+    like.fake(lambda x: x.new_empty(x.shape))
+    assert layout(x).stride() == (3, 1)
+    like.fake(lambda x: torch.empty_like(x))
+    assert layout(x).stride() == (1, 5)
 
 
 def test_everything_wears_exact_strides(rms):
@@ -293,3 +311,17 @@ def test_kernels_come_and_go(rms):
     registration.clear_kernel("rms", "cpu")
     registration.clear_kernel("rms", "cpu")
     torch.testing.assert_close(rms.torch_op(x, w), before)
+
+
+def test_a_name_that_a_library_takes_back_is_free_for_what_graphs_look_into(namespace):
+    """torch keeps one such rule for a name, and refuses the next one while it stands."""
+    library = torch.library.Library(namespace, "DEF")
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: x * 2, "CPU")
+    definition = Definition(parse(f"{namespace}::f(Tensor x) -> Tensor"))
+    op = Op(definition, Adopted)
+    for _ in range(2):
+        op.registration.inlined.put(f"{namespace}::f", "cpu", lambda args, keywords: args[0] * 2)
+        op.registration.destroy()
+        op.registered_by(Adopted, definition)
+    assert op(torch.ones(2)).tolist() == [2.0, 2.0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import SchemaError
-from ..register import registration
+from ..register import layouts, registration
 from ..schema import Schema
 from ..tiers import Kernel
 from ..trial import Meta, Worker, worker
@@ -71,5 +71,5 @@ def worker_of(kernel: Kernel) -> Worker | GpuWorker:
 def layout_of(op, values: Mapping[str, object]) -> tuple[Meta, ...] | None:
     if op.reference is None:
         return None
-    metadata = registration.output_metadata(op.definition, list(values.values()))
+    metadata = layouts.output_metadata(op.definition, list(values.values()))
     return tuple(Meta(dtype, size, stride) for size, stride, dtype in metadata)

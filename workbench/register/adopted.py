@@ -141,5 +141,6 @@ class Adopted(Registration):
         forget_name(self.schema.namespace, self.schema.name)
         for key in list(self._kernels):
             self.clear_kernel(*key)
+        self.inlined.clear()
+        self._layouts.destroy(())
         destroy_library(self._library)
-        destroy_library(self._layouts)

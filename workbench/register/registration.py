@@ -1,8 +1,8 @@
-"""The only module that registers names with torch.
+"""What torch knows of one op: its names, and what stands behind each.
 
 An op `lab::f` is four names. `lab::f` is the public one. `lab::f_forward` takes the same arguments and also returns
 what the forward saves for backward; no autograd kernel stands in front of it. `lab::f_backward` makes the gradients.
-`wb_layout::lab__f` makes empty outputs with the reference's strides, for launchers. Behind each name stands a
+`wb_layout::lab__f` makes empty outputs with the reference's strides (`layouts`). Behind each name stands a
 trampoline that consults the op's `Definition`, so only a changed schema registers anything again.
 """
 
@@ -21,11 +21,12 @@ from ..schema import Schema, spell_results
 from . import gradient, pullback
 from .batching import batched, batched_backward
 from .inlined import Inlined
+from .layouts import Layouts
 from .names import destroy_library, forget_name, keep_alive
 from .overloads import renewed
 from .traces import Traces
 
-LAYOUT_NAMESPACE = "wb_layout"
+SUFFIXES = ("", "_forward", "_backward", "_partial_backward")  # of the names that an op can have
 
 
 class Registered(Protocol):
@@ -50,7 +51,7 @@ class Registration:
         self.forward_op: torch._ops.OpOverload
         self.backward_op: torch._ops.OpOverload | None = None
         self._library = Library(self.schema.namespace, "FRAGMENT")
-        self._layouts = Library(LAYOUT_NAMESPACE, "FRAGMENT")
+        self._layouts = Layouts(definition)
         self._kernels: dict[tuple[str, str], Library] = {}
         self._traces = Traces()
         self._op, self.inlined = op, Inlined(self.schema.namespace)
@@ -74,7 +75,7 @@ class Registration:
             self.backward_op = self._name(f"{schema.name}_backward", pullback.backward_schema(schema), tags)
             op.public_op, op.forward_op, op.backward_op = self.public_op, self.forward_op, self.backward_op
             self._implement_gradient(op)
-        self._implement_layouts()
+        self._layouts.define()
 
     def _name(self, name: str, spelled: str, tags: tuple) -> torch._ops.OpOverload:
         namespace = self.schema.namespace
@@ -137,33 +138,6 @@ class Registration:
         owner.impl(name, gradient.differentiable_backward(op), "Autograd", with_keyset=True)
         owner.impl(name, batched_backward(self.backward_op), "FuncTorchBatched", with_keyset=True)
 
-    # ------------------------------------------------------------ layouts
-
-    def _implement_layouts(self) -> None:
-        """Empty outputs with the strides that the reference would give them; launchers ask when inputs are strided."""
-        schema, definition = self.schema, self.definition
-        name = f"{schema.namespace}__{schema.name}"
-        results = spell_results(schema.output_types, ("",) * len(schema.output_types))
-        self._layouts.define(f"{name}({schema.parameters}) -> {results}")
-        known: dict[tuple, list] = {}
-
-        def forward(*args, **kwargs):
-            values = definition.order(args, kwargs)
-            key = (id(definition.reference), *(_metadata(v) for v in values))
-            if key not in known:
-                if len(known) > 256:
-                    known.clear()
-                known[key] = output_metadata(definition, values)
-            device = flat(values)[0].device
-            made = [torch.empty_strided(size, stride, dtype=dtype, device=device) for size, stride, dtype in known[key]]
-            return None if not made else made[0] if len(made) == 1 else tuple(made)
-
-        self._layouts.impl(name, forward, "CompositeExplicitAutograd")
-        if schema.tensors:
-            backward = pullback.backward_schema(schema).partition("(")[2]
-            self._layouts.define(f"{name}_backward({backward}")
-            self._layouts.impl(f"{name}_backward", pullback.fake_backward(definition), "CompositeExplicitAutograd")
-
     # ------------------------------------------------------------ kernels
 
     def set_kernel(self, name: str, device: str, function: Callable) -> None:
@@ -190,9 +164,7 @@ class Registration:
         if not _taken(f"{namespace}::{name}_backward"):
             spelled = native_backward(schema, name)
             self._name(f"{name}_backward", spelled, ())
-            layout = f"{namespace}__{name}_backward"
-            self._layouts.define(layout + "(" + spelled.partition("(")[2])
-            self._layouts.impl(layout, pullback.fake_backward(self.definition), "CompositeExplicitAutograd")
+            self._layouts.define_backward(name, spelled)
         partial = getattr(getattr(torch.ops, namespace), f"{name}_backward").default
         default = pullback.default_backward(self._op)
 
@@ -207,6 +179,7 @@ class Registration:
 
     def forget_traces(self) -> None:
         """Anything that compiled code took from this op has changed: its frames are traced afresh, on disk too."""
+        self._layouts.forget()
         self._traces.forget(self.definition)
 
     def destroy(self) -> None:
@@ -214,12 +187,11 @@ class Registration:
         self.forget_traces()
         for key in list(self._kernels):
             self.clear_kernel(*key)
-        for suffix in ("", "_forward", "_backward", "_partial_backward"):
+        for suffix in SUFFIXES:
             forget_name(self.schema.namespace, self.schema.name + suffix)
-            forget_name(LAYOUT_NAMESPACE, f"{self.schema.namespace}__{self.schema.name}{suffix}")
         self.inlined.clear()
-        for library in (self._library, self._layouts):
-            destroy_library(library)
+        self._layouts.destroy(SUFFIXES)
+        destroy_library(self._library)
 
 
 def forward_schema(schema: Schema) -> str:
@@ -237,28 +209,6 @@ def with_saved(schema: Schema, outputs: Any, saved: list) -> object:
     given = [] if not schema.outputs else [outputs] if len(schema.outputs) == 1 else list(outputs)
     everything = given + saved
     return None if not everything else everything[0] if len(everything) == 1 else tuple(everything)
-
-
-def output_metadata(definition: Definition, values: list) -> list[tuple]:
-    """(size, stride, dtype) of each output, by a run of the reference on fake tensors."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        args, kwargs = definition.split([_fake(mode, v) for v in values])
-        out = definition.run_fake(args, kwargs)
-    return [(tuple(t.shape), t.stride(), t.dtype) for t in flat(out if isinstance(out, (tuple, list)) else [out])]
-
-
-def _fake(mode, value: object) -> object:
-    if isinstance(value, torch.Tensor):
-        return mode.from_tensor(value)
-    return [_fake(mode, v) for v in value] if isinstance(value, (tuple, list)) else value
-
-
-def _metadata(value: object) -> object:
-    if isinstance(value, torch.Tensor):
-        return (tuple(value.shape), value.stride(), value.dtype, value.device)
-    return tuple(_metadata(v) for v in value) if isinstance(value, (tuple, list)) else value
 
 
 def _nothing_saved(schema: Schema, args: tuple, kwargs: dict) -> list:
