@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 
 import torch
 from torch import Tensor
 
 import workbench as wb
 from workbench import define
-from workbench.judge import evidence
+from workbench.case import make
+from workbench.judge import evidence, tryout
 
 DOUBLE = "//! out = empty(x.shape)\n//! n = x.numel()\nvoid {name}(const float* x, float* out, int64_t n) {{ for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i]; }}"
 
@@ -48,3 +51,22 @@ def test_an_op_that_is_forgotten_lets_its_memory_files_go(namespace):
     assert memory_files() >= before + 6
     define.forget(op)
     assert memory_files() <= before
+
+
+def test_cases_that_are_no_more_are_let_go(namespace):
+    """A case holds its tensors: those of each run of a cell, and of each input of a check, would add up."""
+    op = doubling(f"{namespace}::doubled", 3)
+    wb.cpp(op, DOUBLE.format(name="doubled"))
+    held = [weakref.ref(t) for c in op.case_list() for t in c.args]
+    assert len(held) == 3 and all(t() is not None for t in held)
+
+    @op.cases
+    def _(t):
+        yield t(5)
+
+    (tries,) = tryout.tries_of(op)
+    assert [f.status for f in tries.submit(make(lambda t: (t(n) for n in (6, 7)), op.schema)).result()] == ["agree"] * 2
+    tries.close()
+    gc.collect()
+    assert [t() for t in held] == [None] * 3
+    assert all(key in op.evidence for mine, key in evidence._kept if mine == id(op))

@@ -142,8 +142,10 @@ def meant(qualname: str) -> str:
 
 def forget(op_: Op) -> None:
     """Take back an op whose first cell failed: its name is free again."""
+    from .judge import evidence
+
     op_.registration.destroy()
-    op_.evidence.clear()  # torch keeps hold of the op itself
+    evidence.forget(op_)  # torch keeps hold of the op itself
     _ops.pop(op_.qualname, None)
 
 

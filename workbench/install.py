@@ -96,7 +96,6 @@ def _chosen(op, names: Sequence[str] | None) -> tuple[Case, ...]:
 
 def judge_again(op) -> list[str]:
     """After another reference or other cases: kernels that now differ are taken out. Returns what was taken out."""
-    op.evidence.clear()
     gone = []
     for key, version in sorted(op.slots.items(), key=lambda kv: kv[0][0] != "forward"):
         if isinstance(version.kernel, waiting.Waiting):

@@ -168,7 +168,9 @@ class Live:
         self._register()
 
     def _forget_evidence(self) -> None:
-        self.evidence.clear()
+        from .judge import evidence
+
+        evidence.forget(self)
         self.rough_inputs.clear()
         self.last_check = self.last_bench = self.last_profile = self.last_tuning = None
 

@@ -90,6 +90,14 @@ def _keep(op, key: tuple) -> None:
             other.evidence.pop(former, None)
 
 
+def forget(op, cases: Sequence[Case] | None = None) -> None:
+    """Let the evidence on these cases go, without `cases` all of it. Nothing holds on to the tensors of a case then."""
+    which = None if cases is None else set(map(id, cases))
+    for key in [k for k in op.evidence if which is None or id(k[0]) in which]:
+        del op.evidence[key]
+        _kept.pop((id(op), key), None)
+
+
 def learn_layout(op, kernel: Kernel, cases: Sequence[Case]) -> None:
     """Does the reference give contiguous inputs other strides than contiguous ones? Then every call must ask."""
     if kernel.slot == "backward" or op.reference is None:

@@ -26,7 +26,7 @@ from ..trial import Job, Parcel
 from ..trial.protocol import Result
 from ..version import Version
 from . import explained, outcomes
-from .evidence import Evidence, evidence
+from .evidence import Evidence, evidence, forget
 from .partners import dtypes_for, partners, schemas_of, worker_of
 from .steps import steps_of
 from .tryout_pool import LIMIT_S, Patience, Pool, Runs, until_all_ran
@@ -177,9 +177,8 @@ class KernelTries:
 
     def _forget(self, cases: Sequence[Case]) -> None:
         """The answers to inputs of a check are asked for once."""
-        mine = set(map(id, cases)) - set(map(id, self.op.case_list(bench=True)))
-        for key in [k for k in self.op.evidence if id(k[0]) in mine]:
-            del self.op.evidence[key]
+        own = set(map(id, self.op.case_list(bench=True)))
+        forget(self.op, [c for c in cases if id(c) not in own])
 
     # ------------------------------------------------------------ the run
 

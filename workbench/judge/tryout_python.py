@@ -16,7 +16,7 @@ from ..check.full.finding import Finding
 from ..errors import WorkbenchError
 from ..inputs import fresh, moved, tensors_in
 from ..version import Version
-from .evidence import evidence
+from .evidence import evidence, forget
 
 
 class PythonTries:
@@ -48,8 +48,7 @@ class PythonTries:
             refused = said(error)
         finally:
             if not any(case is c for c in self.op.case_list(bench=True)):
-                for key in [k for k in self.op.evidence if k[0] is case]:
-                    del self.op.evidence[key]
+                forget(self.op, [case])
         wanted = wanted or Expected(case, self.op.schema, skipped="the reference refuses it")
         runs = []
         for _ in range(repeats):
