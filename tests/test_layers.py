@@ -208,6 +208,19 @@ def test_import_is_light(tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("first", ["deploy", "save"])
+def test_public_names_are_no_modules(first):
+    """`workbench.save` is a package, too, and `deploy` imports it: in whatever order they are asked for."""
+    program = (
+        f"import types, workbench as wb; wb.{first}\n"
+        "print([n for n in wb.__all__ if isinstance(getattr(wb, n), types.ModuleType)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_only_register_gives_names_to_torch():
     wrong = [
         f"{where(p, node.lineno)}: {ast.unparse(node.func)}(...)"

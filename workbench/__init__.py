@@ -13,6 +13,7 @@ quiet: it makes no file, starts no process and looks for no compiler.
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .case import Case, case
@@ -65,7 +66,12 @@ def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     value = getattr(importlib.import_module(_LATER[name], __name__), name)
-    globals()[name] = value  # over the module of that name, which its import has just put here
+    # An import puts a package here under its name: the function takes the place of its own, and that of another
+    # (`deploy` imports `save`) goes, so that its function is asked for here.
+    for other in _LATER.keys() & globals().keys():
+        if isinstance(globals()[other], ModuleType):
+            del globals()[other]
+    globals()[name] = value
     return value
 
 

@@ -253,6 +253,28 @@ void rms_norm(torch::Tensor x, torch::Tensor w, torch::Tensor y, float epsilon) 
     torch.testing.assert_close(rmsnorm(x, w), rmsnorm.reference(x, w))
 
 
+def test_a_void_function_that_reads_no_strides_is_tried_as_it_runs(namespace):
+    """The launcher makes its arguments contiguous, in the trial as ever after."""
+
+    @wb.op(f"{namespace}::doubled")
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    @doubled.cases
+    def _(t):
+        yield t(4, 8)
+        yield wb.case("transposed", t(8, 4).t())
+
+    wb.cpp(doubled, "//! out = empty(x.shape)\n" + HEAD + """
+void doubled(const at::Tensor& x, at::Tensor& out) {
+  const float* from = x.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) out.data_ptr<float>()[i] = 2 * from[i];
+}
+""")  # fmt: skip
+    x = torch.randn(5, 3).t()
+    assert doubled.runs().number == 1 and torch.equal(doubled(x), x * 2)
+
+
 @pytest.fixture
 def asked(monkeypatch) -> list[dict]:
     """The dtypes that were tried at a call, by the names of the arguments."""

@@ -11,7 +11,6 @@ from ..build.flags import links
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
-from ..trial import Launch
 from ..trial.protocol import Library
 from .base import Dtypes
 from .choose import Tier
@@ -105,9 +104,7 @@ class FullKernel(HostKernel):
         return (*super().diagnostics, *notes)
 
     def launch(self) -> Library:
-        if self._launched:
-            return Launch(self._launcher_built.path, self.declaration, (self._instance(),), self.layout, handles=True)
-        return FullModule(self._built.path, self.layout)
+        return super().launch() if self._launched else FullModule(self._built.path, self.layout)
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         if self._launched:
