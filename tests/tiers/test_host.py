@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 import workbench as wb
 from tests.live import close, gone, gradients
 from workbench import cells
+from workbench.build import native
 from workbench.errors import BuildError, SchemaError, TrialError
 from workbench.trial import allocator
 
@@ -735,6 +738,24 @@ std::tuple<std::vector<Tensor>, std::optional<Tensor>> backward(const Tensor& gr
         assert all(close(a, b) for a, b in zip(torch.autograd.grad(total(xs, w), xs), wanted, strict=True))
     ws = W.clone().requires_grad_()
     assert close(torch.autograd.grad(total([X], ws), ws)[0], torch.autograd.grad(total.reference([X], ws), ws)[0])
+
+
+def test_what_is_said_of_a_new_dtype_is_said_in_its_own_thread(axpy):
+    """Two threads may ask at once; what one was told is not the other's to write over, or to read half written."""
+    wb.cpp(axpy, AXPY)
+    library = axpy.runs().kernel._loaded._library
+
+    def missed(codes: object, count: int) -> int:
+        library.wb_set_message(b"no form for these")
+        other = threading.Thread(target=library.wb_set_message, args=(b"another thread's",))
+        other.start()
+        other.join()
+        return 1
+
+    kept = native._MISS(missed)
+    library.wb_hook_miss(kept)
+    with pytest.raises(RuntimeError, match="no form for these"):
+        axpy(X.double(), X.double())
 
 
 def test_dtypes_that_arrive_later_are_tried_first(namespace):

@@ -22,11 +22,14 @@ struct Message {
   __attribute__((format(printf, 2, 3))) Message& add(const char* format, ...) {
     va_list list;
     va_start(list, format);
+    add_list(format, list);
+    va_end(list);
+    return *this;
+  }
+  void add_list(const char* format, va_list list) {
     const int room = static_cast<int>(sizeof text) - length;
     const int wanted = vsnprintf(text + length, static_cast<size_t>(room), format, list);
-    va_end(list);
     length += wanted < 0 ? 0 : wanted < room ? wanted : room - 1;
-    return *this;
   }
 };
 
@@ -46,7 +49,7 @@ struct Problem {
   Problem p;
   va_list list;
   va_start(list, format);
-  p.message.length = vsnprintf(p.message.text, sizeof p.message.text, format, list);
+  p.message.add_list(format, list);
   va_end(list);
   throw p;
 }
@@ -150,27 +153,20 @@ template <typename A, typename B> inline auto mul(A a, B b) {
 template <typename A> inline auto neg(A a) { return sub(A(0), a); }
 inline double neg(double a) { return -a; }
 
-template <typename A, typename B> inline double div(A a, B b) {
+inline double div(double a, double b) {
   if (b == 0) problem("division by zero");
-  return double(a) / double(b);
+  return a / b;
 }
-template <typename A, typename B> inline auto floordiv(A a, B b) {
+inline int64_t floordiv(int64_t a, int64_t b) {  // of integers alone, as mod: the language has them for no floats
   if (b == 0) problem("division by zero");
-  if constexpr (integers<A, B>) {
-    if (b == -1) return sub(int64_t(0), int64_t(a));
-    const int64_t q = int64_t(a) / int64_t(b), r = int64_t(a) % int64_t(b);
-    return r != 0 && (r < 0) != (b < 0) ? q - 1 : q;
-  } else return __builtin_floor(double(a) / double(b));
+  if (b == -1) return sub(int64_t(0), a);  // the one quotient that may overflow
+  const int64_t q = a / b, r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? q - 1 : q;
 }
-template <typename A, typename B> inline auto mod(A a, B b) {
+inline int64_t mod(int64_t a, int64_t b) {
   if (b == 0) problem("division by zero");
-  if constexpr (integers<A, B>) {
-    const int64_t r = b == -1 ? 0 : int64_t(a) % int64_t(b);
-    return r != 0 && (r < 0) != (b < 0) ? r + int64_t(b) : r;
-  } else {
-    const double r = __builtin_fmod(double(a), double(b));
-    return r != 0 && (r < 0) != (b < 0) ? r + double(b) : r;
-  }
+  const int64_t r = b == -1 ? 0 : a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 inline int64_t cdiv(int64_t a, int64_t b) { return neg(floordiv(neg(a), b)); }
 inline int64_t next_power_of_2(int64_t n) {

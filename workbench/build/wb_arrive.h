@@ -10,7 +10,7 @@ namespace wb {
 
 inline int (*miss)(const int8_t* dtypes, int32_t count) = nullptr;  // 0: tried, go on
 inline std::atomic<uint64_t> tried[32];
-inline std::string refusal;
+inline thread_local std::string refusal;  // what `miss` said, in the thread that asks
 
 struct Arrival {
   int8_t codes[256];
