@@ -56,6 +56,18 @@ def test_blocks_and_lines():
     assert found.spaces == ("lab", "other", "ext") and found.module == ""
 
 
+def test_brackets_in_characters_and_raw_strings_end_no_block():
+    text = """\
+TORCH_LIBRARY(lab, m) {
+  m.def("f", [](at::Tensor x) { return is('}') ? x : x + '"'; });
+  m.def("g", [](at::Tensor x) { return say(R"(} // " TORCH_LIBRARY(no, m) {)"), x; });
+  m.def("h", &h);
+}
+"""
+    found = blocks.read([Source(text, "cpp")])
+    assert found.lines == {"lab::f": 2, "lab::g": 3, "lab::h": 4}
+
+
 def test_what_a_target_means():
     assert blocks.defines(source(LIBRARY), "lab::f") and not blocks.defines(source(LIBRARY), "lab::nothing")
     assert blocks.has_blocks(source(LIBRARY)) and not blocks.has_blocks(source("// TORCH_LIBRARY(a, m) {"))

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from .build.reload import Block
 from .errors import SchemaError
 from .schema import RESERVED_NAMESPACES, Schema
-from .source import Function, Source, functions
+from .source import C_TOKENS, Function, Source, functions
 from .tiers import signature
 
 EXTENSION_NAME = "TORCH_EXTENSION_NAME"
-_TOKENS = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_TOKEN_OR_BRACKET = re.compile(rf"{C_TOKENS.pattern} | (?P<bracket>[{{}}()])", C_TOKENS.flags)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define\b(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _BLOCK = re.compile(
     r"\b(TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,\s*(\w+)[^)]*\)\s*\{"
@@ -66,13 +66,13 @@ def read(sources: Sequence[Source], name: str = "") -> Text:
         for m in _BLOCK.finditer(plain):
             block = _block(m, source, plain, name)
             blocks.append(block)
-            body, start = _body(plain, m.end()), m.end()
+            body, start = _enclosed(plain[m.end() :], "{", "}"), m.end()
             for d in _NAMED.finditer(body) if block.kind in ("def", "fragment") else ():
                 lines.setdefault(f"{d[1] or block.namespace}::{d[2]}", _line(source, plain, start + d.start(2)))
             for d in _CLASS.finditer(body) if block.kind in ("def", "fragment") else ():
                 classes.setdefault(f"{block.namespace}::{d[1]}", _line(source, plain, start + d.start(1)))
             for d in _PYTHON_DEF.finditer(body) if block.kind == "pybind" else ():
-                rest = _arguments(body[d.end() - 1 :])
+                rest = _enclosed(body[d.end() - 1 :], "(", ")")
                 exported.append((d[1], d[2], rest, _line(source, plain, start + d.start(1))))
     return Text(tuple(blocks), lines, tuple(exported), classes)
 
@@ -190,24 +190,14 @@ def with_python_names(schema: Schema, rest: str) -> Schema:
 def _plain(text: str) -> str:
     """The text with comments and macro definitions blanked, every character in its place."""
     blank = lambda m: re.sub(r"[^\n]", " ", m[0])  # noqa: E731
-    return _DEFINE.sub(blank, _TOKENS.sub(lambda m: m[0] if m[0].startswith('"') else blank(m), text))
+    return _DEFINE.sub(blank, C_TOKENS.sub(lambda m: m[0] if m["comment"] is None else blank(m), text))
 
 
-def _body(plain: str, start: int) -> str:
-    """From behind an opening brace to its closing one."""
+def _enclosed(text: str, opening: str, closing: str) -> str:
+    """From behind an opening bracket to its closing one; those in strings and characters are none."""
     depth = 1
-    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|[{}]', plain[start:]):
-        depth += {"{": 1, "}": -1}.get(m[0], 0)
-        if not depth:
-            return plain[start : start + m.start()]
-    return plain[start:]
-
-
-def _arguments(text: str) -> str:
-    """What is left of a call's arguments, up to its closing parenthesis."""
-    depth = 1
-    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|[()]', text):
-        depth += {"(": 1, ")": -1}.get(m[0], 0)
+    for m in _TOKEN_OR_BRACKET.finditer(text):
+        depth += {opening: 1, closing: -1}.get(m["bracket"], 0)
         if not depth:
             return text[: m.start()]
     return text

@@ -740,6 +740,23 @@ std::tuple<std::vector<Tensor>, std::optional<Tensor>> backward(const Tensor& gr
     assert close(torch.autograd.grad(total([X], ws), ws)[0], torch.autograd.grad(total.reference([X], ws), ws)[0])
 
 
+def test_an_argument_may_have_a_name_that_cpp_keeps_for_itself(namespace):
+    @wb.op(f"{namespace}::f")
+    def f(x: Tensor, mutable: float = 2.0, xor: float = 1.0) -> Tensor:
+        return x * mutable + xor
+
+    wb.cpp(f, """\
+//! k = mutable
+//! b = xor
+Tensor f(const Tensor& x, double k, double b) {
+  Tensor out = torch::stable::empty_like(x);
+  for (int64_t i = 0; i < x.numel(); ++i) out.mutable_data_ptr<float>()[i] = x.const_data_ptr<float>()[i] * k + b;
+  return out;
+}
+""")  # fmt: skip
+    assert close(f(X, 3.0, 0.5), X * 3 + 0.5)
+
+
 def test_what_is_said_of_a_new_dtype_is_said_in_its_own_thread(axpy):
     """Two threads may ask at once; what one was told is not the other's to write over, or to read half written."""
     wb.cpp(axpy, AXPY)

@@ -22,7 +22,7 @@ from ..errors import BuildError, SchemaError, TrialError, WorkbenchError
 from ..judge import examine, pulled, verdict
 from ..op import Op
 from ..register.adopted import GRADIENTS
-from ..reports.report import Line, Outcome, Trial
+from ..reports.report import Line, Trial
 from ..source import Source
 from ..tiers.block import BlockCudaKernel, BlockKernel
 from ..trial import Job, Step, worker
@@ -232,4 +232,4 @@ def _plain_notes(made: Made) -> list[str]:
     return [*notes, *(f"{made.module}.{n} is no op: {why}" for n, why in made.plain.items())]
 
 
-__all__ = ["Outcome", "Wanted", "run"]
+__all__ = ["Wanted", "run"]

@@ -13,20 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..directives import Declaration
+from ..directives.vocabulary import CPP_WORDS
 from ..errors import SchemaError
 from ..schema import Argument, Schema
 from ..source import Function, Parameter, Source, code
 from .body_parts import line_directive
 from .host_types import NUMBERS, converted, from_slot, native_type, plain, result_types, results
-
-_CPP_WORDS = frozenset({
-    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "concept", "const",
-    "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float",
-    "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr",
-    "operator", "or", "private", "protected", "public", "register", "requires", "return", "short", "signed", "sizeof",
-    "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union",
-    "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -242,7 +234,7 @@ def _name(function: Function) -> str:
 
 def _identifier(name: str) -> str:
     """An argument's name in the wrapper: Python may call one `default`."""
-    return f"{name}_" if name in _CPP_WORDS else name
+    return f"{name}_" if name in CPP_WORDS else name
 
 
 def _places(count: int) -> str:

@@ -19,6 +19,7 @@ from ..directives import (
     Statement,
     Tune,
     Unpack,
+    bound_names,
     expressions_of,
 )
 from .expression_cpp import Writer, local
@@ -86,7 +87,7 @@ def _size(size: Expression, count: int) -> str:
 def _needed(declaration: Declaration) -> tuple[int, ...]:
     """Positions of the statements that outputs and requires need, those that others of them name included."""
     statements = declaration.statements
-    made = {n: k for k, s in enumerate(statements) for n in _defines(s)}
+    made = {n: k for k, s in enumerate(statements) for n in bound_names(s)}
     always = (Require, Unpack)  # an Unpack checks the rank
     waiting = [
         k
@@ -100,12 +101,6 @@ def _needed(declaration: Declaration) -> tuple[int, ...]:
             needed.add(k)
             waiting.extend(made[n] for n in _uses(statements[k]) if n in made)
     return tuple(sorted(needed))
-
-
-def _defines(statement: Statement) -> tuple[str, ...]:
-    if isinstance(statement, Unpack):
-        return tuple(n for n in statement.names if n not in ("_", "*_"))
-    return () if isinstance(statement, Require) else (statement.name,)
 
 
 def _uses(statement: Statement | Launch) -> list[str]:
@@ -136,7 +131,7 @@ def _geometry(writer: Writer) -> list[str]:
 
 def _locals(declaration: Declaration, statements: Sequence[Statement | Launch]) -> list[str]:
     """Read what these statements use and do not define."""
-    defined = {n for s in statements if not isinstance(s, (Allocate, Launch)) for n in _defines(s)}
+    defined = {n for s in statements if not isinstance(s, (Allocate, Launch)) for n in bound_names(s)}
     first = declaration.first_tensor
     used = [n for s in statements for n in (*_uses(s), *([first] if _takes_first_dtype(s) and first else []))]
     used = [declaration.aliases.get(n, n) if declaration.values.get(n) is Kind.TENSOR else n for n in used]

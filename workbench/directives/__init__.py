@@ -15,6 +15,7 @@ from .nodes import (
     Statement,
     Tune,
     Unpack,
+    bound_names,
     expressions_of,
     kind_of,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Tune",
     "Unpack",
     "bind",
+    "bound_names",
     "expressions_of",
     "infer_schema",
     "kind_of",

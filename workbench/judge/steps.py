@@ -35,8 +35,7 @@ def with_backward(
     op, backward: Kernel, steps: list[Step], judged: list, more: Sequence[Evidence]
 ) -> tuple[list[Step], list]:
     """After each forward step the installed backward on what that forward saved."""
-    count = len(op.schema.mutated) and len(steps)
-    if count:  # the forward changed its arguments: backward would see them as they are after it
+    if op.schema.mutated:  # the forward changes its arguments: backward would see them as they are after it
         return steps, judged
     steps, judged = list(steps), list(judged)
     for i, e in enumerate(more):

@@ -53,6 +53,7 @@ class KernelTries:
         self._given_pool = pool
         self.patience = Patience()
         self._added: list[dict] = []  # dtypes that were built for this alone
+        self._forms: dict[tuple, str] = {}  # by dtypes: why there is no form for them, "" where there is one
 
     @property
     def unrunnable(self) -> str:
@@ -155,10 +156,6 @@ class KernelTries:
         if other is not None and a.evidence is not None and not a.refused:
             e = evidence(self.op, a.case, other.slot, other)
             other.build([dtypes_for(self.op, other, e)])
-
-    @cached_property
-    def _forms(self) -> dict[tuple, str]:
-        return {}
 
     @cached_property
     def _of_cases(self) -> list[dict]:

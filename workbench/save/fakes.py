@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..build.statements_cpp import _defines, _uses, statement_text
-from ..directives import Allocate, Declaration, Expression, Let, Require, Tune, Unpack
+from ..build.statements_cpp import _uses, statement_text
+from ..directives import Allocate, Declaration, Expression, Let, Require, Tune, Unpack, bound_names
 from ..directives.symbolic import FUNCTIONS
 from ..directives.vocabulary import DTYPES
 from ..errors import SaveError
@@ -38,7 +38,7 @@ def render(name: str, schema: Schema, declaration: Declaration, wanted: Sequence
 
 
 def _needed(declaration: Declaration, wanted: Sequence[str], *, checks: bool) -> list[int]:
-    made = {n: k for k, s in enumerate(declaration.statements) for n in _defines(s)}
+    made = {n: k for k, s in enumerate(declaration.statements) for n in bound_names(s)}
     waiting = [made[n] for n in wanted if n in made]
     waiting += [k for k, s in enumerate(declaration.statements) if checks and isinstance(s, Require | Unpack)]
     needed: set[int] = set()

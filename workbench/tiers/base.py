@@ -30,6 +30,7 @@ class Kernel(ABC):
     because: str = ""  # what in the text decided for this tier
     layout = False  # must every call ask for the strides of the outputs?
     defines_itself = False  # does its own library define the op?
+    shaped = False  # does what it is built for follow from shapes, too, and not from dtypes alone?
     here = False  # is it tried in this process, by `run_here`?
     forward: Kernel | None = None  # of a backward: whose saved tensors it takes
     registration: Any = None  # the op's, for kernels that are Python functions; set before `install`
@@ -168,8 +169,6 @@ class Kernel(ABC):
     def with_lines(self) -> Kernel:
         """The same kernel with the line of each instruction in its code, for tools that name lines."""
         return self
-
-    shaped = False  # does what it is built for follow from shapes, too, and not from dtypes alone?
 
     def turns(self, cases: Sequence[Mapping[str, object]]) -> Mapping[int, int]:
         """Which of these cases are to be tried in how many configurations, by their place; all others in one."""

@@ -50,8 +50,8 @@ class HostKernel(Kernel):
         self._launcher_build: Build | None = None
         self._once = False  # is it built for one look at it?
         self._loaded: Loaded | native.Launcher | None = None
+        self._tried: set[tuple] = set()  # dtypes, of which the function takes any
         # A void function has its outputs made by directives; for others these only describe what is saved.
-        self._tried: set[tuple] = set()
         self._launched = self.function.returns.strip() == "void" and bool(declaration.allocations)
         self._check_directives()
 
