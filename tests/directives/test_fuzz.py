@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.directives.cells import CELLS, SCHEMAS, declare
-from workbench.directives import infer_schema, structure
+from workbench.directives import infer_schema, shape_key, structure
 from workbench.errors import SchemaError
 from workbench.source import Source, functions
 
@@ -133,7 +133,7 @@ def only_schema_errors():
 def test_only_schema_errors_escape(directives, op, entry, language, bind):
     text = "\n".join(f"//! {d}" for d in directives) + "\n__global__ void f(const float* x, float* out, int n) {}"
     with only_schema_errors():
-        assert declare(text, op, entry=entry, language=language, bind=bind).shape_key
+        assert shape_key(declare(text, op, entry=entry, language=language, bind=bind))
 
 
 @QUICK

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from tests.directives.cells import CELLS, SCHEMAS, cell, declare, lines
-from workbench.directives import Allocate, Kind, Launch, Let, Require, Tune, Unpack, parse
+from workbench.directives import Allocate, Kind, Launch, Let, Require, Tune, Unpack, parse, shape_key
 from workbench.errors import SchemaError
 from workbench.source import Source
 
@@ -105,7 +105,7 @@ def test_strides_that_are_read():
 def test_every_cell_of_the_examples_parses(name):
     d = cell(name)
     assert d.functions
-    assert d.shape_key
+    assert shape_key(d)
 
 
 def test_roles_by_name():

@@ -4,6 +4,7 @@
 """
 
 from .binding import Binding, bind
+from .evaluate import fake
 from .nodes import (
     Allocate,
     Declaration,
@@ -21,6 +22,7 @@ from .nodes import (
 )
 from .parser import parse
 from .signature import infer_schema
+from .structure import shape_key
 
 __all__ = [
     "Allocate",
@@ -37,7 +39,9 @@ __all__ = [
     "bind",
     "bound_names",
     "expressions_of",
+    "fake",
     "infer_schema",
     "kind_of",
     "parse",
+    "shape_key",
 ]

@@ -19,9 +19,18 @@ from .symbolic import FUNCTIONS, choose
 from .vocabulary import DTYPES
 
 
-def fake(declaration: Declaration, arguments: Mapping[str, object], tuned: Mapping[str, int | float]) -> dict[str, Any]:
-    """See `Declaration.fake`."""
-    values = _Values(declaration, arguments, tuned)
+def fake(
+    declaration: Declaration, arguments: Mapping[str, object], tuned: Mapping[str, int | float] | None = None
+) -> dict[str, Any]:
+    """The outputs and saved tensors (forward) or gradients (backward) by name, empty, for fake or real arguments.
+
+    >>> fake(declaration, {"x": torch.empty(4, 128, device="meta"), "w": ...})["y"].shape
+    torch.Size([4, 128])
+
+    Computes only what these and `require` need; sizes may be SymInts and are not specialised. A `require` that is not
+    met is torch._check's RuntimeError.
+    """
+    values = _Values(declaration, arguments, tuned or {})
     for s in declaration.statements:
         if isinstance(s, Unpack):
             values.check_rank(s)

@@ -1,7 +1,8 @@
 """What a raw cell declares: the statements of its directives and the `Declaration` that holds them.
 
 Plain data. Parsing is in `parser`, checking of expressions in `expressions`, binding in `binding`, evaluation in
-Python in `evaluate`; the native launcher is rendered from the same data in `build/launcher.py`.
+Python in `evaluate`, what a launcher depends on in `structure`; the native launcher is rendered from the same data in
+`build/launcher.py`.
 """
 
 from __future__ import annotations
@@ -234,25 +235,6 @@ class Declaration:
     def literal_index(self, node: ast.Constant) -> int:
         """The position in `literals` of a number's node in one of this declaration's own trees."""
         return self._literal_positions[id(node)]
-
-    @cached_property
-    def shape_key(self) -> str:
-        """Equal exactly when one launcher serves both: numbers, tuned values, texts and lines are left out."""
-        from .structure import shape_key
-
-        return shape_key(self)
-
-    def fake(
-        self, arguments: Mapping[str, object], tuned: Mapping[str, int | float] | None = None
-    ) -> dict[str, object]:
-        """The outputs and saved tensors (forward) or gradients (backward) by name, empty, for fake or real arguments.
-
-        Computes only what these and `require` need; sizes may be SymInts and are not specialised. A `require` that
-        is not met is torch._check's RuntimeError.
-        """
-        from .evaluate import fake
-
-        return fake(self, arguments, tuned or {})
 
 
 def bound_names(statement: Statement) -> tuple[str, ...]:

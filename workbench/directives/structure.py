@@ -8,7 +8,7 @@ from .nodes import Allocate, Declaration, Expression, Launch, Let, Require, Stat
 
 
 def shape_key(declaration: Declaration) -> str:
-    """See `Declaration.shape_key`."""
+    """Equal exactly when one launcher serves both: numbers, tuned values, texts and lines are left out."""
     schema = declaration.schema
     parts = [f"{schema} outputs {schema.outputs} saves {schema.saves} entry {declaration.entry}"]
     parts += [f"{a.name}: {kind_of(a).value} {a.type} {a.mutated}" for a in declaration.arguments]

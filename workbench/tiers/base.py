@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from .. import directives
 from ..build import flags, includes
 from ..build.resources import Resources
 from ..directives import Declaration
@@ -153,14 +155,14 @@ class Kernel(ABC):
 
     def fakes(self, arguments: Mapping[str, object]) -> Mapping[str, torch.Tensor]:
         """Outputs and saved tensors without data, by name: what the directives say of these fake arguments."""
-        return self.declaration.fake(arguments)
+        return directives.fake(self.declaration, arguments)
 
-    @property
+    @cached_property
     def makes(self) -> tuple[tuple[str, ...], Hashable]:
         """(the names that `fakes` knows, what these follow from): compiled callers hold both."""
         d = self.declaration
         names = tuple(a.name for a in d.allocations)
-        return names, (d.shape_key, d.literals, tuple(t.values[0] for t in d.tunes.values()))
+        return names, (directives.shape_key(d), d.literals, tuple(t.values[0] for t in d.tunes.values()))
 
     def with_flags(self, more: Sequence[str]) -> Kernel | None:
         """The same kernel, to be built once with more flags, for tools; None where that is not done."""

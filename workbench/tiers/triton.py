@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ from ..build.resources import Resources
 from ..errors import Diagnostic, SchemaError, ToolchainError
 from ..schema import Schema
 from ..source import Source, code
-from ..trial import triton_library, worker
+from ..trial import triton_library
+from ..trial.client import worker
 from ..trial.triton_library import TritonLibrary, kernel, laying_out, runnable
 from . import triton_run
 from .base import Dtypes, Kernel
@@ -210,7 +211,7 @@ class TritonKernel(Kernel):
         made = triton_call.call(self.plan, function, arguments)
         return dict(zip(self.plan.results, made, strict=True))
 
-    @property
+    @cached_property
     def makes(self) -> tuple[tuple[str, ...], Hashable]:
         return (self.plan.results, self._text) if self.slot == "forward" else ((), self._text)
 
