@@ -347,6 +347,23 @@ def test_compilers_that_threads_wait_for_can_be_stopped(instead, tmp_path):
     assert_gone(int(mark.read_text()))
 
 
+def test_an_interrupt_ends_what_a_pool_compiles(instead, tmp_path):
+    mark = tmp_path / "pid"
+    instead(f"cat > /dev/null; sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait")
+
+    def interrupted() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), process.pool(1) as pool:
+        compiling = pool.submit(cpp.compile, TWICE, kind="body")
+        interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        compiling.result(timeout=20)
+    assert_gone(int(mark.read_text()))
+
+
 def test_a_compiler_that_takes_too_long_is_stopped(instead, tmp_path):
     mark = tmp_path / "pid"
     instead(f"cat > /dev/null; sleep 600 & echo $! > {mark}; wait")

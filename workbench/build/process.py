@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # noqa: F401  it waits for its threads at exit, and ours must come before
 import contextlib
 import os
 import shutil
@@ -11,7 +10,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor  # its module waits for its threads at exit: `_ending` comes before
 from dataclasses import dataclass
 
 from .. import settings
@@ -99,6 +99,26 @@ def end_with(stopped: threading.Event) -> None:
     >>> ThreadPoolExecutor(2, initializer=process.end_with, initargs=(stopped,))
     """
     _thread.stopped = stopped
+
+
+@contextlib.contextmanager
+def pool(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that compile for this one: an interrupt of it ends what they run, and the block waits for none of them.
+
+    >>> with process.pool(2) as pool:
+    ...     pending = pool.submit(build_launcher)
+    ...     build_body()
+    ...     pending.result()
+    """
+    stopped = threading.Event()
+    made = ThreadPoolExecutor(count, initializer=end_with, initargs=(stopped,))
+    try:
+        yield made
+    except KeyboardInterrupt:
+        stopped.set()
+        raise
+    finally:
+        made.shutdown(wait=False, cancel_futures=True)
 
 
 def look_up(background: bool = False) -> None:

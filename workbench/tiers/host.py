@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -117,18 +115,11 @@ class HostKernel(Kernel):
     # ------------------------------------------------------------ build
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
-        stopped = threading.Event()
-        pool = ThreadPoolExecutor(1, initializer=process.end_with, initargs=(stopped,))
-        try:
+        with process.pool(1) as pool:
             launcher_ = pool.submit(self._build_launcher) if self._launched else None
             self._build_text()
             if launcher_ is not None:
                 launcher_.result()
-        except KeyboardInterrupt:
-            stopped.set()
-            raise
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
         self._tried |= {tuple(c.items()) for c in combinations}
         return [None] * len(combinations)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -101,21 +100,14 @@ class RawKernel(Kernel):
 
         Raises BuildError as soon as one does not compile.
         """
-        stopped = threading.Event()
         count = max(2, jobs.most(1 + len(combinations))) if len(combinations) > 1 else 2
-        pool = ThreadPoolExecutor(count, initializer=process.end_with, initargs=(stopped,))
-        try:
+        with process.pool(count) as pool:
             pending = pool.submit(self._build_launcher)
             lost = [pool.submit(self._renew, key) for key, (_, build) in self._forms.items() if not build.there]
             forms = [pool.submit(_no_form, self.form, c) for c in combinations or [self._usual()]]
             refusals = [f.result() for f in forms]  # the user's own mistakes before any of ours
             for each in (*lost, pending):
                 each.result()
-        except KeyboardInterrupt:
-            stopped.set()
-            raise
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
         return refusals if combinations else []
 
     def _usual(self) -> dict[str, torch.dtype | None]:
