@@ -18,7 +18,8 @@ from tests.save import ops
 from workbench import gpu, settings
 from workbench.build import driver
 from workbench.inspect.cuda import embedded
-from workbench.save import kernels_layout, sources, wheel
+from workbench.save import flags, kernels_layout, wheel
+from workbench.source import Source
 
 pytest.importorskip("cuda.bindings")
 GOLDEN = Path(__file__).with_name("golden")
@@ -112,17 +113,18 @@ def test_the_layout_of_kernel_builder_names_capabilities(namespace, tmp_path):
     assert not [f for k in config.values() for f in k.get("cuda-flags", []) if "sm_" in f]
 
 
-def test_flags_of_code_on_at_tensor(namespace):
-    from types import SimpleNamespace
+def test_flags_of_code_on_at_tensor():
+    """All architectures that its flags name stay, as torch has it too."""
+    cell, texts = Source("", "cuda"), ["csrc/kernels/f.cu"]
 
-    from workbench.save import full
+    def given(arch: str, *words: str) -> tuple[str, ...]:
+        return flags.for_cuda(words, cell, texts, arch, as_named=True).compiling
 
-    raised, plain = SimpleNamespace(compiled_for="sm_90a"), SimpleNamespace(compiled_for="sm_90")
-    assert full._for_its_gpu(raised, ("-O3",), "cuda") == ("-O3", FOR_90A)
-    assert full._for_its_gpu(raised, ("-arch=sm_90a",), "cuda") == (FOR_90A,)
-    assert full._for_its_gpu(plain, ("-arch=sm_80",), "cuda") == ("-gencode=arch=compute_80,code=sm_80",)
-    assert full._for_its_gpu(plain, ("-O3",), "cuda") == full._for_its_gpu(raised, ("-O3",), "cpu") == ("-O3",)
-    assert sources.for_one_alone("sm_90a", ()) and not sources.for_one_alone("sm_90a", tuple(LIST.split()))
+    assert given("sm_90a", "-O3") == ("-O3", FOR_90A)
+    assert given("sm_90a", "-arch=sm_90a") == (FOR_90A,)
+    assert given("sm_90", "-arch=sm_80") == ("-gencode=arch=compute_80,code=sm_80",)
+    assert given("sm_90", "-O3") == ("-O3",)
+    assert flags.for_one_alone("sm_90a", ()) and not flags.for_one_alone("sm_90a", tuple(LIST.split()))
 
 
 @pytest.mark.parametrize(

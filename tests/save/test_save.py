@@ -259,7 +259,7 @@ def test_a_source_with_an_absolute_include(namespace, tmp_path):
 def test_flags_with_a_folder_of_this_machine(namespace, tmp_path):
     op = ops.define(namespace, "scale", ops.scale_reference)
     wb.cpp(op, f"//! flags -I{tmp_path}\n{ops.SCALE}")
-    refused(f"is built with -I{tmp_path}, a folder of this machine", op, tmp_path / "o")
+    refused(f"is built with -I{tmp_path}, which names a place of this machine", op, tmp_path / "o")
 
 
 def test_a_header_beside_the_file_comes_along(namespace, tmp_path, monkeypatch):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..build import architectures
 from ..build import host as live
-from ..build.flags import links
 from ..build.prelude import _PYTHON
 from ..errors import SaveError
 from ..source import Source, code, directives_of
-from . import sources
+from . import flags, sources
 from .host import _inside
 from .model import Native, Unit
 from .origin import Origin, digest
@@ -38,8 +37,8 @@ def native(kernel: Any, number: int = 0) -> Native:
             line=kernel.function.line, file=kernel.source.file,
         )  # fmt: skip
     stem, suffix = f"{schema.name}_{slot}_{device}", "cu" if device == "cuda" else "cpp"
-    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
-    flags = _for_its_gpu(kernel, sources.flags(kernel.declaration.flags, kernel.source), device)
+    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags, kernel.headers)
+    given = _flags(kernel, kernel.declaration.flags, kept.files, device)
     text = _inside(kernel.text(live.CPU), kernel, stem)
     found = _MODULE.search(text)
     assert found is not None, "the wrapper registers itself"
@@ -64,11 +63,11 @@ def native(kernel: Any, number: int = 0) -> Native:
     names = tuple((name, "") for name in _NAMED.findall(found[3]))
     unit = Unit(
         f"csrc/{stem}.{suffix}",
-        (*_pybind(kernel.source), *(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))),
+        (*_pybind(kernel.source), *(NVCC if device == "cuda" else ()), *given.compiling),
     )
     return Native(
         slot, device, kernel.source.language, "full", {**kept.files, f"csrc/{stem}.{suffix}": own(body, kernel)}, (unit,), names,
-        kept.origins, ("wb_full_call.h", WITHOUT_PYTHON), tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True,
+        kept.origins, ("wb_full_call.h", WITHOUT_PYTHON), given.linking, full=True,
         number=number,
     )  # fmt: skip
 
@@ -83,11 +82,11 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
             "write their blocks into one source"
         )
     words = tuple(w for _, text in directives_of(source) if text.startswith("flags ") for w in text.split()[1:])
-    flags = _for_its_gpu(kernel, sources.flags(words, source), device)
     suffix = "cu" if device == "cuda" else "cpp"
     name = f"{kernel.schema.namespace}_{digest(source.text)[:8]}.{suffix}"
     main, around = f"csrc/kernels/{name}", f"csrc/{name}"
-    kept = sources.of(source, kernel.schema, "forward", words)
+    kept = sources.of(source, kernel.schema, "forward", words, kernel.headers)
+    given = _flags(kernel, words, kept.files, device)
     files = {p: t for p, t in kept.files.items() if t.rstrip() != source.text.rstrip()}
     files[main] = source.text if source.text.endswith("\n") else source.text + "\n"
     origins = {p: o for p, o in kept.origins.items() if p in files} | {
@@ -96,20 +95,18 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
     files[around] = (
         f'// kernels/{name} as it is: its blocks define and register its ops.\n{HEADER}\n#include "kernels/{name}"\n'
     )
-    unit = Unit(around, (*_pybind(source), *(NVCC if device == "cuda" else ()), *(f for f in flags if not links(f))))
+    unit = Unit(around, (*_pybind(source), *(NVCC if device == "cuda" else ()), *given.compiling))
     return Native(
         "forward", device, source.language, "block", files, (unit,), (), origins, (WITHOUT_PYTHON,),
-        tuple(f for f in flags if links(f) or f.startswith("-fopenmp")), full=True, number=number,
+        given.linking, full=True, number=number,
     )  # fmt: skip
 
 
-def _for_its_gpu(kernel: Any, flags: tuple[str, ...], device: str) -> tuple[str, ...]:
+def _flags(kernel: Any, words: Sequence[str], texts: Iterable[str], device: str) -> flags.Flags:
     """With the architecture that the text needs; those in the flags stay, as torch has it too."""
-    if device != "cuda":
-        return flags
-    if architectures.listed(flags):
-        return architectures.exact(flags)
-    return sources.for_architectures(kernel.compiled_for, flags)
+    if device == "cpu":
+        return flags.for_cpp(words, kernel.source, texts)
+    return flags.for_cuda(words, kernel.source, texts, kernel.compiled_for, as_named=True)
 
 
 def _pybind(source: Source) -> tuple[str, ...]:

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..build import host as live
 from ..build import launcher
-from ..build.flags import links
 from ..errors import SaveError
-from . import raw, sources
+from . import flags, raw, sources
 from .model import Native, Unit
 from .support import own
 from .tables import code, statements
@@ -28,25 +27,26 @@ def native(kernel: Any, number: int = 0) -> Native:
     """The files of a kernel on Tensor."""
     schema, slot, device = kernel.schema, kernel.slot, kernel.device
     stem, suffix = f"{schema.name}_{slot}_{device}", "cu" if device == "cuda" else "cpp"
-    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
-    flags = sources.flags(kernel.declaration.flags, kernel.source)
+    words = kernel.declaration.flags
+    kept = sources.of(kernel.source, schema, slot, words, kernel.headers)
     if device == "cuda":
-        flags = tuple(f for f in sources.for_architectures(kernel.arch, flags) if f != "-default-device")
+        given = flags.for_cuda(words, kernel.source, kept.files, kernel.arch)
+    else:
+        given = flags.for_cpp(words, kernel.source, kept.files)
     header = "wb_host_gpu.h" if device == "cuda" else "wb_host.h"
-    text = "\n".join(sources.included(kernel.source, kept.main, f"{stem}_text", kernel.declaration.flags)) + "\n"
+    text = "\n".join(sources.included(kernel.source, kept.main, f"{stem}_text", words)) + "\n"
     room = live.Room(header, KEYS[device], text, (kept.main, 1), guard=device == "cuda")
     if kernel._launched:
         files, names = _launched(kernel, stem, suffix, room)
     else:
         files, names = _wrapped(kernel, stem, suffix, room)
     path = f"csrc/{stem}{'_kernels' * kernel._launched}.{suffix}"
-    units = [Unit(path, tuple(f for f in flags if not links(f)))]
+    units = [Unit(path, given.compiling)]
     units += [Unit(f"csrc/{stem}.cpp")] if kernel._launched else []
     return Native(
         slot, device, kernel.source.language, "host", {**kept.files, **files}, tuple(units), names, kept.origins,
         (header, *(["launcher.h"] if kernel._launched else [])),
-        tuple(f for f in flags if links(f) or f.startswith("-fopenmp")),
-        partial=kernel.native_schema.name if kernel.left_out else "", number=number,
+        given.linking, partial=kernel.native_schema.name if kernel.left_out else "", number=number,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..build import architectures
 from ..build.body_parts import literal
 from ..errors import SaveError
-from . import licences, names, project, python, registration, support, templates, testing
+from . import flags, licences, names, project, python, registration, support, templates, testing
 from .model import Native, Package, SavedOp
 from .names import release
 
@@ -153,18 +153,20 @@ def _kernel(op: SavedOp, n: Native, shared: Sequence[str]) -> list[str]:
     lines: list[str] = []
     texts = [project.as_header(p) for p in n.files if p.startswith("csrc/kernels/")]
     for number, unit in enumerate(n.units):
-        flags = [f for f in (*unit.flags, *n.links) if not f.startswith("-march=native")]
+        given = [f for f in (*unit.flags, *n.links) if not flags.for_this_processor([f])]
+        include = ["csrc", *flags.of_folders(given)]  # the builder calls its compilers somewhere else
+        given = [f for f in given if not flags.of_folders([f])]
         lines += [
             f"[kernel.{op.name}_{n.slot}_{n.device}{f'_{number}' if number else ''}]", f'backend = "{n.device}"',
-            'depends = ["torch"]', 'include = ["csrc"]', *_listed("src", [unit.path, *texts, *shared]),
+            'depends = ["torch"]', f"include = {json.dumps(include)}", *_listed("src", [unit.path, *texts, *shared]),
         ]  # fmt: skip
-        if flags and n.device == "cpu":
-            lines += _listed("cxx-flags", flags)
+        if given and n.device == "cpu":
+            lines += _listed("cxx-flags", given)
         if n.device == "cuda":  # the builder compiles for its own list of GPUs beside every -gencode, so this is cut
-            named = [architectures.capability(a) for a in architectures.listed(flags)]
-            flags = [*architectures.without(flags)]
+            named = [architectures.capability(a) for a in architectures.listed(given)]
+            given = [*architectures.without(given)]
             lines += _listed("cuda-capabilities", named) if named else []
-            lines += _listed("cuda-flags", flags) if flags else []
+            lines += _listed("cuda-flags", given) if given else []
         lines.append("")
     return lines
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import toolchain
-from . import cases, imports, licences, names, python, registration, support, templates, testing
+from . import cases, flags, imports, licences, names, python, registration, support, templates, testing
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Unit
 from .origin import PYTHON, Origin
@@ -138,7 +138,7 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
     dependencies = [requirement(natives), *(["triton>=3.6"] if triton else []), *(o for o in others if o != "triton")]
     cuda = any(n.device == "cuda" for n in natives)
     cpp = library(ops, "cpu")
-    asked = any("-march=native" in u.flags for u in (*cpp["units"], *library(ops, "cuda")["units"]))
+    asked = any(flags.for_this_processor(u.flags) for n in natives for u in n.units)
     shared = {
         "name": name, "distribution": name.replace("_", "-"), "version": package.version, "native": native,
         "python": OLDEST_PYTHON, "oldest": oldest(natives), "torch_build": requirement(natives), "license": licence,
@@ -183,7 +183,7 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
     if cuda:
         needs += " Where torch has CUDA, nvcc of the same CUDA release; without it the CUDA kernels are left out, and say so when they are called."
     natives = [n for op in package.ops for n in op.native]
-    if any("-march=native" in u.flags for n in natives for u in n.units):
+    if any(flags.for_this_processor(u.flags) for n in natives for u in n.units):
         needs += (f" It is built for the processor that it is built on, and says so on another; {package.name.upper()}_MARCH=x86-64-v3 "
                   "in the environment builds a wheel for every x86 processor of the last ten years.")  # fmt: skip
     if natives and not any(n.full for n in natives):

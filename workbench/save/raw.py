@@ -11,10 +11,9 @@ from typing import Any
 
 from ..build import body, launcher
 from ..build.body_parts import constants
-from ..build.flags import links
 from ..build.forms import Form
 from ..directives import Declaration, bind
-from . import sources
+from . import flags, sources
 from .model import Native, Unit
 from .support import own
 from .tables import Dtypes, Group, groups, tables, told
@@ -24,19 +23,20 @@ def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     """The files of a raw C++ kernel for these dtypes of its arguments."""
     schema, slot = kernel.schema, kernel.slot
     stem = f"{schema.name}_{slot}_cpu"
-    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
+    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags, kernel.headers)
     made = groups(kernel, forms)
     files = {**kept.files, f"csrc/{stem}.cpp": host(kernel, stem, made, kept.main)}
     units = [Unit(f"csrc/{stem}.cpp")]
+    linked: list[str] = []
     for g in made:
         path = f"csrc/{stem}_kernels{g.suffix}.cpp"
         files[path] = kernels(kernel, stem, g, kept.main)
-        flags = sources.flags(kernel.declaration.flags_for(g.tuned), kernel.source)
-        units.append(Unit(path, tuple(f for f in flags if not links(f))))
-    link = tuple(f for f in flags if links(f) or f.startswith("-fopenmp"))
+        given = flags.for_cpp(kernel.declaration.flags_for(g.tuned), kernel.source, kept.files)
+        units.append(Unit(path, given.compiling))
+        linked += given.linking
     return Native(
         slot, "cpu", "cpp", "raw", files, tuple(units), names(kernel, stem), kept.origins,
-        ("launcher.h", *re.findall(r'"support/(\w+\.h)"', _wanted(files, stem))), link,
+        ("launcher.h", *re.findall(r'"support/(\w+\.h)"', _wanted(files, stem))), tuple(dict.fromkeys(linked)),
         partial=kernel.native_schema.name if kernel.left_out else "", number=number,
     )  # fmt: skip
 

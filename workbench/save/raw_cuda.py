@@ -7,32 +7,29 @@ from typing import Any
 
 from ..build import body, ctypes_cpp, cuda_body, launcher
 from ..build.body_parts import constants
-from ..build.flags import links
 from ..build.forms import Form
 from ..directives import Declaration, bind
-from . import raw, sources
+from . import flags, raw, sources
 from .model import Native, Unit
 from .support import own
 from .tables import Dtypes, Group, groups, tables, told
-
-_NVRTC_ONLY = ("-default-device", "--device-int128", "--no-source-include")
 
 
 def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     """The files of a raw CUDA kernel for these dtypes of its arguments."""
     schema, slot = kernel.schema, kernel.slot
     stem = f"{schema.name}_{slot}_cuda"
-    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags)
+    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags, kernel.headers)
     made = groups(kernel, forms)
     files = {**kept.files, f"csrc/{stem}.cu": host(kernel, stem, made, kept.main)}
-    units, linked = [Unit(f"csrc/{stem}.cu")], []
+    units = [Unit(f"csrc/{stem}.cu")]
+    linked: list[str] = []
     for g in made:
         path = f"csrc/{stem}_kernels{g.suffix}.cu"
         files[path] = kernels(kernel, stem, g, kept.main)
-        flags = sources.flags(kernel.declaration.flags_for(g.tuned), kernel.source)
-        flags = tuple(f for f in sources.for_architectures(kernel.arch, flags) if not f.startswith(_NVRTC_ONLY))
-        units.append(Unit(path, ("--expt-relaxed-constexpr", *(f for f in flags if not links(f)))))
-        linked += [f for f in flags if links(f)]
+        given = flags.for_cuda(kernel.declaration.flags_for(g.tuned), kernel.source, kept.files, kernel.arch)
+        units.append(Unit(path, ("--expt-relaxed-constexpr", *given.compiling)))
+        linked += given.linking
     return Native(
         slot, "cuda", "cuda", "raw", files, tuple(units), raw.names(kernel, stem), kept.origins,
         ("launcher.h", "launcher_cuda.h", "cuda_body.h"), tuple(dict.fromkeys(linked)),
@@ -95,7 +92,7 @@ def host(kernel: Any, stem: str, made: Sequence[Group], main: str) -> str:
 
     return own("\n".join([
         f"// Host code of {schema.qualname}, {kernel.slot} on GPUs: checks, allocates and launches the kernels of {main}.",
-        *([f'#define WB_ARCH "{kernel.arch}"'] if sources.for_one_alone(kernel.arch, declaration.flags) else []),
+        *([f'#define WB_ARCH "{kernel.arch}"'] if flags.for_one_alone(kernel.arch, declaration.flags) else []),
         '#include "launcher.h"',
         '#include "launcher_cuda.h"',
         "",

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..build import architectures, includes
-from ..build import flags as build_flags
+from ..build import includes
 from ..errors import SaveError
 from ..schema import Schema
 from ..source import Source, code
+from . import flags
+from .flags import KERNELS
 from .model import Native, SavedOp
 from .origin import Origin
 
-KERNELS = "csrc/kernels"
 _SUFFIX = {"cpp": "cpp", "cuda": "cu"}
 _ABSOLUTE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](/[^">\n]+)[">]', re.MULTILINE)
 
@@ -30,8 +30,11 @@ class Kept:
     origins: Mapping[str, Origin]
 
 
-def of(source: Source, schema: Schema, slot: str, flags: Sequence[str] = ()) -> Kept:
-    """The text of a cell and the user's headers that it includes. SaveError for one that lies in a place of its own."""
+def of(source: Source, schema: Schema, slot: str, given: Sequence[str], ran: Mapping[str, str]) -> Kept:
+    """The text of a cell and the user's headers that it includes. SaveError for one that lies in a place of its own.
+
+    `ran` are the digests of these when the cell ran: one that is another text by now is a SaveError, too.
+    """
     place = where(source)
     absolute = _ABSOLUTE.search(source.text)
     if absolute:
@@ -40,14 +43,15 @@ def of(source: Source, schema: Schema, slot: str, flags: Sequence[str] = ()) -> 
         raise SaveError(said, line=line, file=source.file)
     files: dict[str, str] = {}
     origins: dict[str, Origin] = {}
-    folders = [source.path] if source.path else []
-    for path in includes.digests(source.text, folders, build_flags.folders(flags)):
+    for path, now in includes.of(source, given).items():
         relative = os.path.relpath(path, source.path or os.curdir)
         if relative.startswith(os.pardir):
             raise SaveError(
                 f"{place} includes {path}, which lies outside the folder of the notebook: copy it there, and include "
                 f'"{os.path.basename(path)}"'
             )
+        if ran.get(path, now) != now:
+            raise SaveError(f"{relative} is another text than when {place} ran, which includes it: run the cell again")
         text = _read(path)
         if found := _ABSOLUTE.search(text):
             raise SaveError(f"{path} includes {found[1]}, a file of this machine: put it beside the notebook")
@@ -83,17 +87,17 @@ def _alone(n: Native) -> Native:
         for old, new in place.items() if path not in place else ():
             text = re.sub(rf"(?<![\w/.]){re.escape(old[5:])}(?!\w|\.\w)", new[5:], text)  # without `csrc/`
         files[place.get(path, path)] = text
-    return replace(n, files=files, origins={place.get(p, p): o for p, o in n.origins.items()})
+    units = tuple(replace(u, flags=flags.moved(u.flags, folder)) for u in n.units)
+    return replace(n, files=files, units=units, origins={place.get(p, p): o for p, o in n.origins.items()})
 
 
-def included(source: Source, main: str, space: str, flags: Sequence[str] = (), before: Sequence[str] = ()) -> list[str]:
+def included(source: Source, main: str, space: str, given: Sequence[str] = (), before: Sequence[str] = ()) -> list[str]:
     """The lines that include a cell's text in a namespace of its own.
 
     Two texts of one library may have a helper of one name, which the linker would take for one function. What the text
     itself includes comes first, outside: inside it is there already.
     """
-    folders = [source.path] if source.path else []
-    outside = includes.elsewhere(source.text, folders, build_flags.folders(flags))
+    outside = includes.elsewhere(source.text, *includes.places(source, given))
     if in_no_namespace(source):
         return [*before, f'#include "{main}"']
     return [
@@ -114,36 +118,6 @@ def _asked(name: str) -> list[str]:
     if re.fullmatch(r"[a-z_0-9]+|(?:stdint|math|string|stdlib|stdio|float|limits|assert)\.h", name):
         return [f"#include <{name}>"]
     return [f"#if __has_include(<{name}>)", f"#include <{name}>", "#endif"]
-
-
-def flags(given: Sequence[str], source: Source) -> tuple[str, ...]:
-    """The flags of a cell as a package may have them; SaveError for paths of this machine."""
-    for word in given:
-        path = re.sub(r"^(?:-I|-L|-iquote|-isystem|-include|--include-path=|-Wl,-rpath,)", "", word)
-        if path.startswith("/"):
-            raise SaveError(
-                f"{where(source)} is built with {word}, a folder of this machine: put what it needs beside the notebook"
-            )
-    return tuple(given)
-
-
-def for_architectures(arch: str, given: Sequence[str]) -> tuple[str, ...]:
-    """The flags of CUDA code that was built for `arch`, as a package's nvcc takes them.
-
-    >>> for_architectures("sm_90", ("-O3", "-arch=sm_90")), for_architectures("sm_90a", ("-O3",))
-    (('-O3',), ('-O3', '-gencode=arch=compute_90a,code=sm_90a'))
-
-    Which GPUs a package is for is said when it is built. Code of one generation alone, which nvcc refuses for every
-    other, keeps its architecture, or all that its flags name.
-    """
-    if not architectures.of_one_generation(arch):
-        return architectures.without(given)
-    return architectures.exact(given) if architectures.listed(given) else (*given, architectures.gencode(arch))
-
-
-def for_one_alone(arch: str, given: Sequence[str]) -> bool:
-    """Does the package's code run on GPUs of `arch` and on no others?"""
-    return architectures.of_one_generation(arch) and len(architectures.listed(given)) < 2
 
 
 def where(source: Source) -> str:
