@@ -57,6 +57,40 @@ def test_a_project_that_knows_nothing_of_us(normed, namespace, tmp_path):
     )
 
 
+def test_the_readme_names_the_dtypes_that_kernels_were_built_for(normed, scale, tmp_path):
+    wb.save([normed, scale, ops.define(normed.schema.namespace, "plain", ops.shift_reference)], tmp_path / "o")
+    text = (tmp_path / "o" / "README.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*) \| (.*) \|$", text.partition("## Dtypes")[2].partition("## ")[0], re.MULTILINE
+    )
+    assert rows == [
+        ("normed", "C++ for the forward on the CPU", "`x float32`; `x float64`"),
+        (
+            "normed",
+            "C++ for the backward on the CPU",
+            "`grad_out float32, out float32, length float64`; `grad_out float64, out float64, length float64`",
+        ),
+        ("scale", "C++ for the forward on the CPU", "`x float32`; `x float64`"),
+    ]
+    assert "(`@normed.cases(dtypes=(...))`) and save it again" in text
+
+
+def test_a_package_of_python_says_nothing_of_dtypes(namespace, tmp_path):
+    wb.save(ops.define(namespace, "plain", ops.shift_reference), tmp_path / "o")
+    assert "## Dtypes" not in (tmp_path / "o" / "README.md").read_text()
+
+
+def test_files_of_other_folders_are_named_without_them(namespace, tmp_path):
+    op = ops.define(namespace, f"scale_{namespace}", ops.scale_reference)
+    (tmp_path / f"{op.name}.cpp").write_text(ops.SCALE.replace("void scale(", f"void {op.name}("))
+    wb.load(tmp_path / f"{op.name}.cpp")
+    wb.save(op, tmp_path / "o")
+    assert (
+        f"| `csrc/kernels/{op.name}.cpp` | {op.name}.cpp, from line 1 |" in (tmp_path / "o" / "README.md").read_text()
+    )
+    assert str(tmp_path) not in "".join(texts(tmp_path / "o").values())
+
+
 def test_the_texts_of_its_kernels(normed, namespace, tmp_path):
     wb.save(normed, tmp_path / "normed_ops")
     found = texts(tmp_path / "normed_ops")

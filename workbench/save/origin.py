@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 
 PYTHON = "python/"  # before the path of a module, whose folder has the package's name
@@ -10,7 +11,10 @@ PYTHON = "python/"  # before the path of a module, whose folder has the package'
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a text comes from: the cell or file that it was typed in, and the line it began on there."""
+    """Where a text comes from: the cell or file that it was typed in, and the line it began on there.
+
+    A file of another folder is called by its name alone: its path says nothing elsewhere.
+    """
 
     file: str
     line: int
@@ -18,7 +22,7 @@ class Origin:
 
     @classmethod
     def of(cls, text: str, file: str, line: int) -> Origin:
-        return cls(file, line, digest(text))
+        return cls(os.path.basename(file) if os.path.isabs(file) else file, line, digest(text))
 
 
 def digest(text: str) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from .. import toolchain
 from . import cases, flags, imports, licences, names, python, registration, support, templates, testing
 from .carry import check_imports
-from .model import Native, Package, SavedOp, Unit
+from .model import Native, Package, SavedOp, Script, Unit
 from .origin import PYTHON, Origin
 
+_Slot = TypeVar("_Slot", Native, Native | Script)
 MANIFEST = "package-manifest.json"
 OLDEST_TORCH, OLDEST_PYTHON = (2, 11), (3, 10)
 ARCHES = ["8.0", "9.0"]
@@ -194,7 +195,7 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
     return templates.render(
         "project/README.md.j2", distribution=package.name.replace("_", "-"), name=package.name,
         title=package.title or f"Ops for PyTorch: {', '.join(op.name for op in package.ops)}.", ops=rows, needs=needs,
-        figures=figures, machine=facts.machine, date=facts.date, origins=sorted(origins(package).items()), tools=facts.tools,
+        built=built_for(package.ops), figures=figures, machine=facts.machine, date=facts.date, origins=sorted(origins(package).items()), tools=facts.tools,
         notes=[op.cases.note for op in package.ops if op.cases.note],
     )  # fmt: skip
 
@@ -213,14 +214,31 @@ def as_header(path: str) -> str:
     return f"{path}.h" if path.startswith("csrc/kernels/") and path.endswith((".cpp", ".cu")) else path
 
 
+def _in_order(kernels: Iterable[_Slot]) -> list[_Slot]:
+    """Forwards first."""
+    return sorted(kernels, key=lambda k: k.slot != "forward")
+
+
+def _told(kernel: Native | Script) -> str:
+    words = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
+    return f"{words[kernel.language]} for the {kernel.slot} on {'GPUs' if kernel.device == 'cuda' else 'the CPU'}"
+
+
 def runs(op: SavedOp) -> str:
     """One sentence on what runs where."""
-    words = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton", "python": "Python"}
-    kernels = [
-        f"{words[k.language]} for the {k.slot} on {'GPUs' if k.device == 'cuda' else 'the CPU'}" for k in op.kernels
-    ]
+    kernels = [_told(k) for k in _in_order(op.kernels)]
     rest = "Everywhere else its reference in PyTorch runs." if "reference" in op.functions else ""
     return f"{'; '.join(kernels)}. {rest}".strip() if kernels else "It runs as PyTorch code."
+
+
+def built_for(ops: Sequence[SavedOp]) -> list[tuple[str, str, str]]:
+    """The dtypes of each kernel that was built for some: ("normed", "C++ for the forward on the CPU", "`x float32`; ...")."""
+    return [
+        (op.name, _told(n), "; ".join(f"`{form}`" for form in n.forms))
+        for op in ops
+        for n in _in_order(op.native)
+        if n.forms
+    ]
 
 
 def manifest(package: Package, digests: Mapping[str, str], facts: Facts, metadata: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from . import flags, sources
 from .model import Native, Unit
 from .support import own
 from .tables import Dtypes, Group, groups, tables, told
+from .tables import forms as built_for
 
 
 def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
@@ -37,7 +38,7 @@ def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     return Native(
         slot, "cpu", "cpp", "raw", files, tuple(units), names(kernel, stem), kept.origins,
         ("launcher.h", *re.findall(r'"support/(\w+\.h)"', _wanted(files, stem))), tuple(dict.fromkeys(linked)),
-        partial=kernel.native_schema.name if kernel.left_out else "", number=number,
+        partial=kernel.native_schema.name if kernel.left_out else "", number=number, forms=built_for(kernel, made[0]),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from . import flags, raw, sources
 from .model import Native, Unit
 from .support import own
 from .tables import Dtypes, Group, groups, tables, told
+from .tables import forms as built_for
 
 
 def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
@@ -33,7 +34,7 @@ def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     return Native(
         slot, "cuda", "cuda", "raw", files, tuple(units), raw.names(kernel, stem), kept.origins,
         ("launcher.h", "launcher_cuda.h", "cuda_body.h"), tuple(dict.fromkeys(linked)),
-        partial=kernel.native_schema.name if kernel.left_out else "", number=number,
+        partial=kernel.native_schema.name if kernel.left_out else "", number=number, forms=built_for(kernel, made[0]),
     )  # fmt: skip
 
 

@@ -13,9 +13,10 @@ from ..build.ctypes_cpp import CODES, DTYPE_CODES, dtype_of, name_of, short
 from ..build.forms import Form, complete
 from ..build.native import ANY, NONE, _sizes
 from ..build.statements_cpp import texts
-from ..directives import Declaration, Kind, bind
+from ..directives import Binding, Declaration, Kind, bind
 
 Dtypes = Mapping[str, "torch.dtype | None"]
+_DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
 Symbol = Callable[[str, int, str], str]
 
 
@@ -79,12 +80,8 @@ def _descriptor(kernel: Any, group: Group, symbol: Symbol, more: Sequence[str]) 
     kinds = list(declaration.values.values())
     lines: list[str] = []
     for k, dtypes in enumerate(instances):
-        form, rows = Form(declaration, dtypes, group.tuned, _types(kernel)), []
-        pointers: dict[int, str] = {}
-        for number, binding in enumerate(bind(declaration.functions, declaration)):
-            arguments = form.template_arguments(binding)
-            codes = [coded(p, arguments, declaration) for p in binding.function.parameters]
-            pointers |= {v: t[:-1] for v, t in codes if t.endswith("*")}
+        rows = []
+        for number, (binding, codes) in enumerate(_parameters(kernel, group, dtypes)):
             table = ", ".join(f"{{{v}, {code(t)}, {int(kinds[v] is Kind.FLOAT)}}}" for v, t in codes)
             name = f"parameters_{k}_{number}{suffix}"
             lines.append(f"static const wb::Parameter {name}[] = {{{table or '{}'}}};")
@@ -92,7 +89,7 @@ def _descriptor(kernel: Any, group: Group, symbol: Symbol, more: Sequence[str]) 
                 f'{{{symbol(suffix, k, binding.function.name)}, "{binding.function.name}", {len(codes)}, {name}, nullptr}}'
             )
         lines.append(f"static const wb::Function functions_{k}{suffix}[] = {{{', '.join(rows)}}};")
-        lines.append(f"static const int8_t dtypes_{k}{suffix}[] = {{{', '.join(map(str, _served(declaration, dtypes, pointers))) or '0'}}};"
+        lines.append(f"static const int8_t dtypes_{k}{suffix}[] = {{{', '.join(map(str, _served(kernel, group, dtypes))) or '0'}}};"
                      f"  // {told(declaration, dtypes)}")  # fmt: skip
     tuned = [
         f"{{.{'f' if isinstance(v, float) else 'i'} = {v!r}}}"
@@ -128,8 +125,21 @@ def code(spelled: str) -> int:
     return CODES.index("pointer" if spelled.endswith("*") else name_of(spelled) or spelled)
 
 
-def _served(declaration: Declaration, dtypes: Dtypes, pointers: Mapping[int, str]) -> list[int]:
+def _parameters(kernel: Any, group: Group, dtypes: Dtypes) -> list[tuple[Binding, list[tuple[int, str]]]]:
+    """Each function of an instance with its parameters: which value each takes, and its C++ type."""
+    declaration: Declaration = kernel.declaration
+    form, found = Form(declaration, dtypes, group.tuned, _types(kernel)), []
+    for binding in bind(declaration.functions, declaration):
+        arguments = form.template_arguments(binding)
+        found.append((binding, [coded(p, arguments, declaration) for p in binding.function.parameters]))
+    return found
+
+
+def _served(kernel: Any, group: Group, dtypes: Dtypes) -> list[int]:
     """The dtypes that an instance serves, as `native._codes` has them."""
+    declaration: Declaration = kernel.declaration
+    typed = [one for _, codes in _parameters(kernel, group, dtypes) for one in codes]
+    pointers = {v: t[:-1] for v, t in typed if t.endswith("*")}
     slots = {v: declaration.aliases.get(n, n) for v, n in enumerate(declaration.values)}
     named = {slots[v]: t for v, t in pointers.items()}
     codes = []
@@ -137,6 +147,21 @@ def _served(declaration: Declaration, dtypes: Dtypes, pointers: Mapping[int, str
         served = dtypes.get(name) or dtype_of(named.get(name, "void"))
         codes.append(DTYPE_CODES.get(served, NONE) if name in named and served else ANY)
     return codes
+
+
+def forms(kernel: Any, group: Group) -> tuple[str, ...]:
+    """The dtypes of the op's arguments that the kernels of a group are for: `("x float32", "x float64")`.
+
+    An argument that a kernel takes in any dtype is left out; where it takes all so, what else it is given is told.
+    """
+    found = []
+    for dtypes in group.instances:
+        served = dict(zip(kernel.declaration.tensors, _served(kernel, group, dtypes), strict=True))
+        given = [a.name for a in kernel.declaration.arguments if a.is_tensor]
+        typed = [(n, served[n]) for n in given if served[n] != ANY]
+        named = [(n, code) for n, code in typed if kernel.schema.argument(n)] or typed
+        found.append(", ".join(f"{n} {'None' if code == NONE else short(_DTYPES[code])}" for n, code in named))
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def told(declaration: Declaration, dtypes: Dtypes) -> str:
