@@ -254,6 +254,15 @@ def test_dtypes_that_no_case_had_are_built_before_the_library_is(scale, quick, t
     assert "float16" in "".join(p.read_text() for p in (tmp_path / "model" / "ops" / "csrc").rglob("*_kernels.cpp"))
 
 
+def test_what_speaks_against_an_op_is_said(scale, quick, tmp_path):
+    wb.cpp(scale, SCALE.replace("* k", "* k + 1"), force=True)
+    report = wb.deploy(scale, torch.ones(4, 8), tmp_path / "model")
+    (note,) = report.notes
+    assert note.startswith(f"{scale.qualname}: v2 (forward, cpu) was installed by force although it differs on")
+    assert note in str(report).splitlines() and note in html.of(report)
+    assert f"\n**Known when it was deployed:** {note}.\n" in (tmp_path / "model" / "README.md").read_text()
+
+
 def test_nested_outputs_in_python(tmp_path):
     """What run.py makes of a model's results: a flat list of tensors, as the C++ program has it."""
     from workbench.save import templates

@@ -95,6 +95,7 @@ class _Work:
         self.seconds: dict[str, float] = {}
         self.digests: dict[str, str] = {}  # of the texts
         self.kept: list[str] = []  # those that stay as a user has changed them
+        self.doubts: tuple[str, ...] = ()  # what speaks against the ops of the library
         self.began = time.perf_counter()
 
     @contextmanager
@@ -120,7 +121,8 @@ class _Work:
         with self.step("ops", "compiling the library of its ops"):
             if found.native:
                 package = f"{self.name}_ops"
-                save(found.native, self.folder / "ops", name=package, title=f"The ops of {self.name}.")
+                saved = save(found.native, self.folder / "ops", name=package, title=f"The ops of {self.name}.")
+                self.doubts = saved.notes
                 self.settle(f"ops/{path}" for path in folder.paths(self.folder / "ops"))
                 libraries = made.ops_library(self.folder / "ops", self.folder / "lib", self.temporary)
         self.texts(found, [f"lib/{n}" for n in libraries], onnx)
@@ -136,7 +138,7 @@ class _Work:
                 runs.append(onnx_form.ran(self.folder / "model.onnx", found.native, inputs, _outputs(model, inputs)))
         self.manifest(found)
         folder.carry(self.before, self.folder)
-        notes = [f"{path} keeps what was changed by hand" for path in self.kept]
+        notes = [*self.doubts, *(f"{path} keeps what was changed by hand" for path in self.kept)]
         if model.training and _changes(model):
             notes.append("the module is in training mode, and deployed as such")
         where, took, library = self.before.root, self.seconds, ", ".join(libraries)
@@ -158,6 +160,7 @@ class _Work:
             "name": self.name, "package": f"{self.name}_ops", "libraries": libraries, "ops": native, "native": native,
             "device": found.device, "torch": torch.__version__, "how": found.ops, "onnx": onnx,
             "machine": f"{platform.system()} {platform.machine()}", "domains": onnx_form.domains(found.native),
+            "doubts": self.doubts,
         }  # fmt: skip
         for path, template in TEXTS.items():
             place = self.folder / path
