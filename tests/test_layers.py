@@ -28,7 +28,7 @@ FLOORS = (
     ("check",),
     ("measure", "tune", "inspect"),
     ("show",),
-    ("save",),
+    ("saving",),
     (
         "live",
         "declared",
@@ -46,7 +46,7 @@ FLOORS = (
         "describe",
         "adopt",
     ),
-    ("deploy",),
+    ("deploying",),
     ("cells", "load_inline", "loading", "watch", "commands", "magic", "diagnose", "cli"),
     ("__init__", "__main__"),
 )

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from .adopt.classes import fake_class
     from .cells import cpp, cuda, triton
+    from .deploying import deploy
     from .diagnose import doctor
     from .load_inline import load_inline
     from .loading import load
-    from .save import save
+    from .saving import save
 
 __version__ = "0.1.0"
 
@@ -58,7 +59,7 @@ __all__ = [
 
 # What builds is imported when it is first asked for.
 _LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline",
-          "save": ".save", "deploy": ".deploy", "doctor": ".diagnose", "fake_class": ".adopt.classes"}  # fmt: skip
+          "save": ".saving", "deploy": ".deploying", "doctor": ".diagnose", "fake_class": ".adopt.classes"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

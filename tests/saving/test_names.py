@@ -7,7 +7,7 @@ import os
 import pytest
 
 from workbench.errors import SaveError
-from workbench.save import names
+from workbench.saving import names
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.save import ops
+from tests.saving import ops
 from workbench import gpu, settings
 from workbench.build import driver
 from workbench.inspect.cuda import embedded
-from workbench.save import flags, kernels_layout, wheel
+from workbench.saving import flags, kernels_layout, wheel
 from workbench.source import Source
 
 pytest.importorskip("cuda.bindings")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.reports.saving import Change
-from workbench.save import evolution
+from workbench.saving import evolution
 from workbench.schema import parse
 
 OLD = "lab::f(Tensor x, float k=1.0) -> Tensor"

@@ -10,7 +10,7 @@ import types
 import pytest
 import torch
 
-from workbench.save import borrowed, python, templates
+from workbench.saving import borrowed, python, templates
 
 X = torch.linspace(-2, 3, 24).reshape(4, 6)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from tests.save import ops
+from tests.saving import ops
 
 HALVE = """//! n = x.numel()
 template <typename T> void halve_(T* x, double k, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] = T(x[i] * k); }
@@ -69,7 +69,7 @@ def test_mypy_finds_nothing(package):
 
 def test_triton_says_nothing_of_its_types():
     """mypy would have an error for each import of it."""
-    from workbench.save import templates
+    from workbench.saving import templates
 
     shared = {"name": "o", "distribution": "o", "version": "1", "native": False, "python": (3, 10), "oldest": (2, 11), "torch_build": "torch",
               "license": "MIT", "description": '"o"', "dependencies": [], "more": "", "march": "", "width": 160, "typed": ["src/o/_f_triton.py"]}  # fmt: skip

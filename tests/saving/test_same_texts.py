@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.save import ops
-from tests.save.test_save import texts
-from workbench.save import project
+from tests.saving import ops
+from tests.saving.test_save import texts
+from workbench.saving import project
 
 
 def with_header(monkeypatch, namespace: str, folder: Path, name: str, by: int) -> wb.Op:
@@ -95,7 +95,7 @@ def test_another_day_is_no_change(namespace, tmp_path, monkeypatch):
 
 SAVED = """
 import sys, workbench as wb
-from tests.save import ops
+from tests.saving import ops
 wb.save([ops.normed("saved_twice"), ops.scale("saved_twice")], sys.argv[1], name="o")
 """
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import workbench as wb
-from tests.save import ops
-from tests.save.test_save import refused, texts
+from tests.saving import ops
+from tests.saving.test_save import refused, texts
 from workbench.errors import SaveError, SchemaError
-from workbench.save import cases, fakes, names, python, support
+from workbench.saving import cases, fakes, names, python, support
 from workbench.schema import split_name
 
 USED = {
@@ -224,7 +224,7 @@ def test_cases_with_a_helper_called_as_one_of_the_tests(namespace, tmp_path):
 
 
 def test_a_module_beside_two_cells_that_differs():
-    from workbench.save.model import SavedOp, Script
+    from workbench.saving.model import SavedOp, Script
     from workbench.schema import parse
 
     def op(name: str, path: str, text: str) -> SavedOp:

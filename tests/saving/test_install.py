@@ -15,8 +15,8 @@ import torch
 
 import workbench as wb
 from tests import live
-from tests.save import ops
-from workbench.save import kernels_layout, wheel
+from tests.saving import ops
+from workbench.saving import kernels_layout, wheel
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 NAMES = sorted(p.name for p in KERNELS.iterdir() if (p / "op.py").is_file())

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import workbench as wb
 from workbench.errors import SaveError
-from workbench.save import carry
+from workbench.saving import carry
 
 EPS, SHAPE, NOTHING = 1e-6, (2, 3), -math.inf
 LOW = torch.float16

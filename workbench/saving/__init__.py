@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
-import types
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -143,13 +141,5 @@ def _written(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
-
-class _Save(types.ModuleType):
-    """This module itself: `wb.save` is the function, also after something of the package was imported by its name."""
-
-    __call__ = staticmethod(save)
-
-
-sys.modules[__name__].__class__ = _Save
 
 __all__ = ["Saved", "save"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from tests.save import ops
-from workbench.save import imports
+from tests.saving import ops
+from workbench.saving import imports
 
 
 def texts(root, *names) -> list[str]:

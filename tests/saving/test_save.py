@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from tests.save import ops
+from tests.saving import ops
 from workbench.errors import SaveError
-from workbench.save import write
+from workbench.saving import write
 
 GOLDEN = Path(__file__).with_name("golden")
 OURS = re.compile(r"workbench|notebook|\bwb[:_.]|\bWB_|%%cpp", re.IGNORECASE)
@@ -341,7 +341,7 @@ def test_cases_that_capture_an_object_are_stored(namespace, tmp_path):
 
 
 def test_python_from_a_cell_that_calls_python(namespace, tmp_path):
-    from workbench.save import full
+    from workbench.saving import full
     from workbench.source import Source
 
     source = Source(
@@ -356,7 +356,7 @@ def test_python_from_a_cell_that_calls_python(namespace, tmp_path):
 
 
 def test_code_on_at_tensor_asks_nobody_about_dtypes():
-    from workbench.save import full
+    from workbench.saving import full
     from workbench.schema import parse
     from workbench.source import Source
     from workbench.tiers import kernel

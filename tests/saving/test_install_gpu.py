@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import workbench as wb
-from tests.save import ops
-from tests.save.test_install import installed, own_tests
-from workbench.save import wheel
+from tests.saving import ops
+from tests.saving.test_install import installed, own_tests
+from workbench.saving import wheel
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -18,8 +18,8 @@ from torch import Tensor
 import workbench as wb
 from tests.live import SCALE
 from workbench import cli
-from workbench.deploy import graph, made, ran
-from workbench.deploy import onnx as onnx_form
+from workbench.deploying import graph, made, ran
+from workbench.deploying import onnx as onnx_form
 from workbench.errors import BuildError, SaveError
 from workbench.reports.deploying import INLINED, NATIVE, TRACED, Deployed, Ran
 from workbench.show import html
@@ -225,7 +225,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_former_one(twist, quick,
             raise OSError("the disk is gone")
         replace(source, to)
 
-    monkeypatch.setattr("workbench.deploy.folder.os.replace", fails)
+    monkeypatch.setattr("workbench.deploying.folder.os.replace", fails)
     with pytest.raises(OSError, match="the disk is gone"):
         wb.deploy(twist, x, root)
     assert (root / "mine.txt").read_text() == "mine" and (root / "model.pt2").exists()
@@ -265,7 +265,7 @@ def test_what_speaks_against_an_op_is_said(scale, quick, tmp_path):
 
 def test_nested_outputs_in_python(tmp_path):
     """What run.py makes of a model's results: a flat list of tensors, as the C++ program has it."""
-    from workbench.save import templates
+    from workbench.saving import templates
 
     text = templates.render(
         "deploy/run.py.j2", name="m", libraries=[], ops=[], torch=torch.__version__, device="cpu", package="m_ops"
@@ -283,8 +283,8 @@ def test_a_file_of_the_users_own_in_the_way_of_a_new_one(twist, quick, tmp_path,
     root, x = tmp_path / "model", torch.ones(2, 3)
     wb.deploy(twist, x, root)
     (root / "model.onnx").write_text("another model")
-    monkeypatch.setattr("workbench.deploy.onnx.write", lambda program, ops, path: path.write_bytes(b"onnx"))
-    monkeypatch.setattr("workbench.deploy.onnx.ran", lambda *_: Ran("ONNX", "example", 1, 1))
+    monkeypatch.setattr("workbench.deploying.onnx.write", lambda program, ops, path: path.write_bytes(b"onnx"))
+    monkeypatch.setattr("workbench.deploying.onnx.ran", lambda *_: Ran("ONNX", "example", 1, 1))
     with pytest.raises(
         SaveError, match=r"model\.onnx is of no earlier deployment and would be written over: move it away"
     ):
@@ -326,7 +326,7 @@ def test_a_step_that_fails_leaves_what_was_there(scale, tmp_path, monkeypatch):
 
 def test_an_op_that_cannot_be_saved_says_so(scale, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "workbench.deploy.save", lambda *a, **k: (_ for _ in ()).throw(SaveError("cell 3 captures `sheet`"))
+        "workbench.deploying.save", lambda *a, **k: (_ for _ in ()).throw(SaveError("cell 3 captures `sheet`"))
     )
     with pytest.raises(SaveError, match="cell 3 captures `sheet`"):
         wb.deploy(scale, torch.ones(2, 3), tmp_path / "model")
@@ -557,7 +557,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
         asked.append((type(module).__name__, tuple(inputs.shape), path, options))
         return Deployed(path, "out", "cpu", (), (Ran("Python", "example", 1, 1),), {"model": 1.0})
 
-    monkeypatch.setattr("workbench.deploy.deploy", deploy)
+    monkeypatch.setattr("workbench.deploying.deploy", deploy)
     assert cli.main(["deploy", f"{there}:build", "--to", "out", "--batch", "--json"]) == 0
     assert asked == [("Identity", (2, 3), "out", {"name": "", "batch": True, "onnx": False})]
     assert json.loads(capsys.readouterr().out)["ok"] is True

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from tests.save import ops
+from tests.saving import ops
 from workbench.reports.report import Check, Row
 
 

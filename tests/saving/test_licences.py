@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from workbench.errors import SaveError
-from workbench.save import licences
+from workbench.saving import licences
 
 
 @pytest.mark.parametrize("without_the_list", [False, True])

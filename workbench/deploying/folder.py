@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import SaveError
-from ..save import write
+from ..saving import write
 
 MANIFEST = "deployed.json"
 

@@ -11,7 +11,7 @@ import torch
 
 from ..build import process
 from ..errors import BuildError
-from ..save import wheel
+from ..saving import wheel
 
 LIMIT_S = 1800.0
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from workbench.save import support
+from workbench.saving import support
 
 EVERY = ("launcher.h", "launcher_cuda.h", "wb_body_std.h", "wb_half.h", "wb_bfloat16.h", "wb_host.h", "wb_host_gpu.h",
          "wb_full_call.h", "cuda_body.h")  # fmt: skip

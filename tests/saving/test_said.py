@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import workbench as wb
-from tests.save import ops
+from tests.saving import ops
 from workbench.reports.deploying import Deployed
 from workbench.reports.saving import Saved
 from workbench.show import deploy_text, save_text

@@ -10,9 +10,7 @@ import json
 import logging
 import os
 import platform
-import sys
 import time
-import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +23,7 @@ from torch import Tensor
 from ..errors import SaveError, WorkbenchError
 from ..reports.deploying import Deployed, Ran
 from ..reports.report import Progress
-from ..save import names, save, templates
+from ..saving import names, save, templates
 from . import folder, graph, made, ran
 from . import onnx as onnx_form
 
@@ -224,13 +222,5 @@ def _quiet() -> Iterator[None]:
         for name, log in logs.items():
             log.setLevel(former[name])
 
-
-class _Deploy(types.ModuleType):
-    """This module itself: `wb.deploy` is the function, also after something of the package was imported by its name."""
-
-    __call__ = staticmethod(deploy)
-
-
-sys.modules[__name__].__class__ = _Deploy
 
 __all__ = ["Deployed", "deploy"]

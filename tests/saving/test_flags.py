@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.save import ops
+from tests.saving import ops
 from workbench import toolchain
 from workbench.errors import SaveError
-from workbench.save import flags, kernels_layout
+from workbench.saving import flags, kernels_layout
 from workbench.source import Source
 
 F = "csrc/kernels/f.cpp"

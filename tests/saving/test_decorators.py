@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from tests.save.test_carry import run
+from tests.saving.test_carry import run
 from workbench.errors import SaveError
-from workbench.save import carry
+from workbench.saving import carry
 
 MOST = 1.0
 TABLE = torch.ones(2)

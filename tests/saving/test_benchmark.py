@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from tests.save import ops
+from tests.saving import ops
 
 
 @pytest.fixture

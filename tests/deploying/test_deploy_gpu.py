@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import workbench as wb
-from tests.save.test_install_gpu import needs_nvcc, op
+from tests.saving.test_install_gpu import needs_nvcc, op
 from workbench.reports.deploying import INLINED, NATIVE, Deployed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(600)]
