@@ -159,6 +159,22 @@ def test_every_op_of_kernels_saves_builds_and_passes(tmp_path):
             live.gone(op.qualname)
 
 
+def test_an_editable_install(tmp_path, namespace):
+    """From a tree of sources: what was built is beside them, and what it was built with; code for GPUs is left out."""
+    root = tmp_path / "both_ops"
+    wb.save([ops.scale(namespace), ops.saxpy(namespace)], root)
+    python = wheel.environment(tmp_path / "env")
+    environment = {**os.environ, "NVCC": "/nowhere", "BOTH_OPS_CUDA": "1"}
+    run([python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-e", str(root)], env=environment)
+    package = root / "src" / "both_ops"
+    assert json.loads((package / "_built.json").read_text())["no_cuda"] == "nvcc was not found"
+    assert [p.name for p in package.glob("*.so")] == ["libboth_ops.so"]
+    own_tests(python, root)
+    before = {p: p.stat().st_mtime_ns for p in package.iterdir()}
+    assert wb.save([wb.ops[f"{namespace}::scale"], wb.ops[f"{namespace}::saxpy"]], root).kept == ()
+    assert {p: p.stat().st_mtime_ns for p in package.iterdir() if p in before} == before
+
+
 def test_a_library_that_defines_its_op_is_saved_as_it_is_and_pinned(tmp_path):
     """Code on at::Tensor, with a gradient of its own in C++."""
     [op] = wb.load(KERNELS / "muladd")

@@ -75,6 +75,26 @@ def test_the_readme_names_the_dtypes_that_kernels_were_built_for(normed, scale, 
     assert "(`@normed.cases(dtypes=(...))`) and save it again" in text
 
 
+def plus_reference(x: Tensor, bias: Tensor | None = None) -> Tensor:
+    return x if bias is None else x + bias
+
+
+def test_an_argument_that_is_none_makes_no_kernel_of_its_own(namespace, tmp_path):
+    op = ops.define(namespace, "plus", plus_reference, lambda t: iter([(t(4, 5), t(4, 5)), wb.case("none", t(4, 5))]))
+    wb.cpp(
+        op,
+        "//! n = x.numel()\n//! out = empty_like(x)\n"
+        "template <typename T> void plus(const T* x, const T* bias, T* out, int64_t n) {\n"
+        "  for (int64_t i = 0; i < n; ++i) out[i] = bias ? x[i] + bias[i] : x[i];\n}\n",
+    )
+    assert len(op.slots["forward", "cpu"].kernel.forms) == 4
+    wb.save(op, tmp_path / "o")
+    kernels = (tmp_path / "o/csrc/plus_forward_cpu_kernels.cpp").read_text()
+    wanted = ["// x float32, bias float32", "// x float64, bias float64"]
+    assert [line for line in kernels.splitlines() if line.startswith("// x ")] == wanted
+    assert ".instance_count = 2," in (tmp_path / "o/csrc/plus_forward_cpu.cpp").read_text()
+
+
 def test_a_package_of_python_says_nothing_of_dtypes(namespace, tmp_path):
     wb.save(ops.define(namespace, "plain", ops.shift_reference), tmp_path / "o")
     assert "## Dtypes" not in (tmp_path / "o" / "README.md").read_text()

@@ -157,7 +157,7 @@ def _project(package: Package, facts: Facts, licence: str, *, native: bool) -> d
     }  # fmt: skip
     if native:
         made["setup.py"] = templates.render(
-            "project/setup.py.j2", **shared, exact=any(n.full for n in natives), uses_python=any(n.tier == "python" for n in natives),
+            "project/setup.py.j2", **shared, exact=any(n.full for n in natives),
             cpp=cpp, cuda=library(ops, "cuda") if cuda else None, arches=ARCHES,
         )  # fmt: skip
         made["MANIFEST.in"] = templates.render("project/MANIFEST.in.j2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,10 +48,18 @@ def groups(kernel: Any, forms: Sequence[Dtypes]) -> list[Group]:
         if mine is found[0]:  # the usual setting was found best
             continue
         dtypes = dict(zip(declaration.tensors, choice.instance.dtypes, strict=True))
-        if dtypes not in mine.instances:
-            mine.instances.append(dtypes)
+        mine.instances.append(dtypes)
         mine.sizes.append(tuple(_sizes(choice)))
-    return found
+    return [replace(g, instances=_distinct(kernel, g)) for g in found]
+
+
+def _distinct(kernel: Any, group: Group) -> list[Dtypes]:
+    """Without those that are one kernel: an argument that is None has no dtype, and its pointer that of another one."""
+    found: dict[object, Dtypes] = {}
+    for dtypes in group.instances:
+        calls = [(binding.function.name, codes) for binding, codes in _parameters(kernel, group, dtypes)]
+        found[repr((calls, _served(kernel, group, dtypes)))] = dtypes  # in the place of the first
+    return list(found.values())
 
 
 def tables(kernel: Any, made: Sequence[Group], symbol: Symbol) -> list[str]:
