@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -49,6 +52,22 @@ def test_what_torch_export_does_not_take_is_no_input_of_the_program(namespace, t
     cast_tests, scale_tests = texts(tmp_path / "o", "cast", "scale")
     assert said in cast_tests.partition("def test_it_is_exported_as_itself")[2]
     assert said not in scale_tests
+
+
+def dropped(x: Tensor, p: float = 0.5) -> Tensor:
+    return torch.nn.functional.dropout(x, p)
+
+
+@pytest.mark.slow
+def test_an_op_that_draws_random_numbers_is_compared_at_one_state_of_the_generator(namespace, tmp_path):
+    """It was never called, so that nothing has seen it draw."""
+    op = ops.define(namespace, "dropped", dropped, lambda t: iter([t(64, 64)]))
+    wb.save(op, tmp_path / "o")
+    environment = {**os.environ, "PYTHONPATH": "src"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_dropped.py"]
+    done = subprocess.run(command, cwd=tmp_path / "o", env=environment, capture_output=True, text=True, check=False)
+    assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout[-3000:]
+    assert "gradients" not in (tmp_path / "o/tests/test_dropped.py").read_text().partition("DEVICES = ")[2]
 
 
 def test_nothing_of_the_template_is_left(namespace, tmp_path):

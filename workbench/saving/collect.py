@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..check.agree import is_random
 from ..errors import SaveError
 from ..reports.measurement import headline
 from ..tiers import FullKernel, HostKernel, Kernel, RawCudaKernel, RawKernel
@@ -47,9 +48,20 @@ def saved(op: Any, together: Sequence[str]) -> SavedOp:
     text = _module_text(schema.qualname, carried, others)
     return SavedOp(
         schema, op.doc, text, {role: name for role, (name, _) in wanted.items()}, _origins(carried, schema.name),
-        native, tuple(scripts), _fakes(op, parts, definition), definition.is_random, kept, _figures(op, parts),
+        native, tuple(scripts), _fakes(op, parts, definition), _is_random(op), kept, _figures(op, parts),
         also=tuple(others.values()), classes=classes.of(schema), doubts=doubts.of(op),
     )  # fmt: skip
+
+
+def _is_random(op: Any) -> bool:
+    """Does its reference draw from torch's generator? It was seen to, or it does so on a case: it may never have been called."""
+    case = next((c for c in op.case_list() if not c.bench), None)
+    if op.definition.is_random or op.reference is None or case is None:
+        return op.definition.is_random
+    try:
+        return is_random(op.reference, op.schema, case)
+    except Exception:  # it is the user's own, and may need a GPU
+        return False
 
 
 def _slots(op: Any) -> list[Any]:
