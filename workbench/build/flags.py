@@ -87,6 +87,20 @@ def folders(
     return tuple(os.path.join(beside, f) for f in found if f)
 
 
+def absolute(flags: Sequence[str], beside: str) -> tuple[str, ...]:
+    """The flags with the folders of headers seen from `beside`, for a compiler that runs somewhere else.
+
+    >>> absolute(("-O3", "-Iinclude", "-isystem", "b"), "/home/me")
+    ('-O3', '-I/home/me/include', '-isystem/home/me/b')
+    """
+    made: list[str] = []
+    for words in units(flags):
+        named = folders(words, beside)
+        option = next((o for o in ("-iquote", "-isystem", "-I") if words[0].startswith(o)), "")
+        made += [f"{option}{named[0]}"] if named else words
+    return tuple(made)
+
+
 def that_matter_to_a_precompiled_header(flags: Sequence[str]) -> tuple[str, ...]:
     """All but search paths, libraries and -D: with g++ 12 a different -O or -std drops it or crashes the compiler."""
     kept: list[str] = []

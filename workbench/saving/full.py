@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .. import blocks
 from ..build import host as live
 from ..build.prelude import _PYTHON
 from ..errors import SaveError
-from ..source import Source, code, directives_of
+from ..source import Source, code
 from . import flags, sources
 from .host import _inside
 from .model import Native, Unit
@@ -73,20 +76,44 @@ def native(kernel: Any, number: int = 0) -> Native:
 
 
 def block(kernel: Any, device: str, number: int = 0) -> Native:
-    """The files of a source whose TORCH_LIBRARY blocks define the op themselves: as it is."""
-    source: Source = kernel.source
-    _without_python(source, kernel.schema.qualname)
+    """The files of sources whose TORCH_LIBRARY blocks define the op themselves: as they are."""
+    schema, first = kernel.schema, kernel.sources[0]
     if kernel.others():
         raise SaveError(
-            f"{kernel.schema.qualname}: its namespace is shared by several libraries, which a package does not take along: "
+            f"{schema.qualname}: its namespace is shared by several libraries, which a package does not take along: "
             "write their blocks into one source"
         )
-    words = tuple(w for _, text in directives_of(source) if text.startswith("flags ") for w in text.split()[1:])
-    suffix = "cu" if device == "cuda" else "cpp"
+    if not any(blocks.defines(s, schema.qualname) for s in kernel.sources):
+        raise SaveError(
+            f"{schema.qualname}: no TORCH_LIBRARY({schema.namespace}, ...) block of its source defines it, so that nothing would in "
+            f"a package: write one, or give the function to a cell of its own, %%cpp {schema.qualname}",
+            line=first.first_line, file=first.file,
+        )  # fmt: skip
+    files: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
+    units: list[Unit] = []
+    linked: list[str] = []
+    for source in kernel.sources:
+        _without_python(source, schema.qualname)
+        found = _as_it_is(kernel, source)
+        files |= found.files
+        origins |= found.origins
+        given = _flags(kernel, _options(kernel, source), found.files, "cuda" if source.language == "cuda" else "cpu")
+        more = NVCC if source.language == "cuda" else ()
+        units.append(Unit(found.main, (*_pybind(source), *more, *given.compiling)))
+        linked += given.linking
+    return Native(
+        "forward", device, first.language, "block", files, tuple(units), (), origins, (WITHOUT_PYTHON,), tuple(dict.fromkeys(linked)),
+        full=True, number=number,
+    )  # fmt: skip
+
+
+def _as_it_is(kernel: Any, source: Source) -> sources.Kept:
+    """A source with its headers, and the file that is compiled, which includes it behind torch's own header."""
+    suffix = "cu" if source.language == "cuda" else "cpp"
     name = f"{kernel.schema.namespace}_{digest(source.text)[:8]}.{suffix}"
     main, around = f"csrc/kernels/{name}", f"csrc/{name}"
-    kept = sources.of(source, kernel.schema, "forward", words, kernel.headers)
-    given = _flags(kernel, words, kept.files, device)
+    kept = sources.of(source, kernel.schema, "forward", _options(kernel, source), kernel.headers)
     files = {p: t for p, t in kept.files.items() if t.rstrip() != source.text.rstrip()}
     files[main] = source.text if source.text.endswith("\n") else source.text + "\n"
     origins = {p: o for p, o in kept.origins.items() if p in files} | {
@@ -95,11 +122,16 @@ def block(kernel: Any, device: str, number: int = 0) -> Native:
     files[around] = (
         f'// kernels/{name} as it is: its blocks define and register its ops.\n{HEADER}\n#include "kernels/{name}"\n'
     )
-    unit = Unit(around, (*_pybind(source), *(NVCC if device == "cuda" else ()), *given.compiling))
-    return Native(
-        "forward", device, source.language, "block", files, (unit,), (), origins, (WITHOUT_PYTHON,),
-        given.linking, full=True, number=number,
-    )  # fmt: skip
+    return sources.Kept(around, files, origins)
+
+
+def _options(kernel: Any, source: Source) -> list[str]:
+    """What the source was built and linked with, as words; folders of headers are seen from the source's own."""
+    names = "extra_cuda_cflags" if source.language == "cuda" else "extra_cflags", "extra_ldflags"
+    words = [w for n in names for given in kernel.options.get(n, ()) for w in shlex.split(given)]
+    words += [f"-I{folder}" for folder in kernel.options.get("extra_include_paths", ())]
+    beside = f"{os.path.abspath(source.path)}/"
+    return [re.sub(rf"^(-I|-iquote|-isystem){re.escape(beside)}", r"\1", w) for w in words]
 
 
 def _flags(kernel: Any, words: Sequence[str], texts: Iterable[str], device: str) -> flags.Flags:
