@@ -82,7 +82,7 @@ class Timer:
 
 def save_and_build(folder: Path) -> tuple[dict, str]:
     """Seconds of each step, and the Python of the environment with the package."""
-    from workbench.save import wheel
+    from workbench.saving import wheel
 
     timing = (
         f"t = time.perf_counter()\nwb.save(function, {str(folder / 'rmsnorm_ops')!r})\nprint(time.perf_counter() - t)"

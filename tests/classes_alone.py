@@ -52,8 +52,8 @@ def test_identity_conv(identity_conv, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_saved_class_in_a_fresh_environment(identity_conv, tmp_path):
-    from tests.save import test_install as install
-    from workbench.save import wheel
+    from tests.saving import test_install as install
+    from workbench.saving import wheel
 
     wb.save(identity_conv, tmp_path / "conv_ops")
     built = wheel.build(tmp_path / "conv_ops", tmp_path / "dist")

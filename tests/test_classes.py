@@ -19,7 +19,7 @@ from workbench.adopt import classes, extensions
 from workbench.annotations import class_name, without_classes
 from workbench.build.reload import Class
 from workbench.cells import telling
-from workbench.save import classes as saved_classes
+from workbench.saving import classes as saved_classes
 from workbench.source import Source
 
 KERNELS = Path(__file__).parents[1] / "kernels"

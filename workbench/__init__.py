@@ -13,7 +13,6 @@ quiet: it makes no file, starts no process and looks for no compiler.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .case import Case, case
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
 
     from .adopt.classes import fake_class
     from .cells import cpp, cuda, triton
+    from .deploying import deploy
     from .diagnose import doctor
-    from .load_inline import load_inline
+    from .inline import load_inline
     from .loading import load
-    from .save import save
+    from .saving import save
 
 __version__ = "0.1.0"
 
@@ -57,20 +57,15 @@ __all__ = [
 ]
 
 
-# What builds is imported when it is first asked for.
-_LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".load_inline",
-          "save": ".save", "deploy": ".deploy", "doctor": ".diagnose", "fake_class": ".adopt.classes"}  # fmt: skip
+# What builds is imported when it is first asked for, from modules of other names: an import puts a module here, too.
+_LATER = {"cpp": ".cells", "cuda": ".cells", "triton": ".cells", "load": ".loading", "load_inline": ".inline",
+          "save": ".saving", "deploy": ".deploying", "doctor": ".diagnose", "fake_class": ".adopt.classes"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     value = getattr(importlib.import_module(_LATER[name], __name__), name)
-    # An import puts a package here under its name: the function takes the place of its own, and that of another
-    # (`deploy` imports `save`) goes, so that its function is asked for here.
-    for other in _LATER.keys() & globals().keys():
-        if isinstance(globals()[other], ModuleType):
-            del globals()[other]
     globals()[name] = value
     return value
 

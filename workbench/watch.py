@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from . import cells, files, loading
-from .build import flags, includes, triton_beside
+from .build import includes, triton_beside
 from .errors import SchemaError, WorkbenchError
 from .reports.report import Line, Watched
 from .source import directives_of
@@ -197,7 +197,7 @@ def _headers(file: Path, recipe: loading.Recipe | None) -> tuple[Path, ...]:
     if text.language == "triton":
         return tuple(map(Path, triton_beside.beside(text)))
     words = [w for _, said in directives_of(text) if said.startswith("flags ") for w in shlex.split(said[6:])]
-    return tuple(map(Path, includes.digests(text.text, [text.path], flags.folders(words))))
+    return tuple(map(Path, includes.of(text, words)))
 
 
 # ---------------------------------------------------------------- the thread

@@ -151,7 +151,7 @@ def test_command_lines_are_golden(monkeypatch):
     assert flags.linking(GCC, "launcher", stub="/s") == (
         "-fuse-ld=gold", "-Wl,--exclude-libs=libstdc++.a", "-Wl,--no-as-needed", "-L/s", "-Wl,-rpath,/t/lib", "-ltorch_cpu",
     )  # fmt: skip
-    assert flags.folders(["-Ia", "-I", "b", "-O3", "-isystem", "c"]) == ("a", "b", "c")
+    assert flags.folders(["-Ia", "-I", "/b", "-O3", "-isystem", "c"], "/me") == ("/me/a", "/b", "/me/c")
 
 
 # ---- what is not built again

@@ -1,5 +1,6 @@
 """Commands as a shell would give them: what they print, where, and their exit codes."""
 
+import io
 import json
 import subprocess
 import sys
@@ -64,6 +65,28 @@ def test_load_as_json_is_one_object_and_nothing_else(capsys, folder, namespace):
     ]
     assert said["lines"][0]["installed"] is True and said["lines"][0]["trial"]["outcomes"][0]["status"] == "agree"
     assert "scale cpp" not in err
+
+
+def test_what_the_users_code_prints_is_not_among_the_json(folder):
+    """From Python, from C++ and from a program that it runs."""
+    text = (folder / "op.py").read_text()
+    loud = "import os, subprocess\nprint('from Python')\nos.write(1, b'from C\\n')\nsubprocess.run(['echo', 'from echo'])\n"
+    (folder / "op.py").write_text(loud + text)
+    command = [sys.executable, "-m", "workbench", "save", str(folder), "--to", str(folder / "ops"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["reports"][0]["name"] == "ops", done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("from ")] == [
+        "from Python",
+        "from C",
+        "from echo",
+    ]
+
+
+def test_prints_and_json_where_the_output_is_no_file(folder):
+    (folder / "op.py").write_text("print('from Python')\n" + (folder / "op.py").read_text())
+    out, err = io.StringIO(), io.StringIO()
+    assert cli.main(["load", str(folder), "--json"], out, err) == 0
+    assert json.loads(out.getvalue())["ok"] is True and err.getvalue() == "from Python\n"
 
 
 def test_a_kernel_that_does_not_agree_is_1(capsys, folder):

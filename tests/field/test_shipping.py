@@ -16,8 +16,8 @@ import torch
 import workbench as wb
 from tests import live
 from tests.live import SCALE
-from tests.save import ops
-from workbench.save import wheel
+from tests.saving import ops
+from workbench.saving import wheel
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -47,7 +48,7 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     """
     started = time.perf_counter()
     plan.refuse_without_cuda(wanted)
-    headers = extension.headers_of(wanted.sources, **(wanted.options or {}))
+    headers = extension.headers_of(wanted.sources, **wanted.build_options)
     planned, after = plan.planned(wanted)
     mine = extensions.former(wanted.name, planned)
     extensions.refuse_taken(planned, mine, ())
@@ -180,8 +181,9 @@ def _known(made: Made, mine: Extension) -> dict[str, Op]:
 def _kernel(made: Made, mine: Extension, d: Defined) -> BlockKernel:
     own = pulled.gradient(d.op_schema) if GRADIENTS & set(d.keys) else None
     kernel = BlockCudaKernel if made.device == "cuda" else BlockKernel
-    return kernel(made.sources[0], d.op_schema, made.build, lambda: extensions.beside(made.spaces, mine), own,
-                  lambda: switch.restore(mine, made))  # fmt: skip
+    others = partial(extensions.beside, made.spaces, mine)
+    back = partial(switch.restore, mine, made)
+    return kernel(made.sources, made.options, d.op_schema, made.build, others, own, back)
 
 
 def _judge(op: Op | None, kernel: BlockKernel, d: Defined, names: Sequence[str] | None) -> Trial:

@@ -6,7 +6,7 @@ An extension is a text, or several, that says by itself what it defines. How one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..blocks import Text
@@ -55,6 +55,7 @@ class Made:
     plain: dict[str, str] = field(default_factory=dict)  # functions of the module that are no ops, and why
     headers: dict[str, str] = field(default_factory=dict)  # the user's, by path, with their digests
     classes: tuple[Class, ...] = ()
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)  # torch's, of the build
 
     @property
     def ops(self) -> tuple[Defined, ...]:

@@ -21,7 +21,7 @@ def judge(made: Made, mine: Extension, *, force: bool = False) -> None:
             op, cases = e.ops[d.name], e.ops[d.name].case_list()
             if not cases or d.schema is None:
                 continue
-            kernel = BlockKernel(made.sources[0], d.schema, made.build, others, None, lambda: None)
+            kernel = BlockKernel(made.sources, made.options, d.schema, made.build, others, None, lambda: None)
             trial = examine.examine(op, kernel, cases)
             why = verdict.refusal(trial)
             if why and (verdict.faults(trial) or not force):

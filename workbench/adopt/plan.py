@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from .. import blocks
 from .. import source as sources_
-from ..build import cuda_launches, extension, reload, torch_ninja, wrappers
+from ..build import cuda_launches, extension, flags, reload, torch_ninja, wrappers
 from ..build.result import Build
 from ..errors import SchemaError, ToolchainError
 from ..source import Source
@@ -31,6 +33,20 @@ class Wanted:
     options: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def build_options(self) -> dict[str, Any]:
+        """`options`, with what the texts say themselves in `//! flags`."""
+        found = {name: list(given) for name, given in (self.options or {}).items()}
+        for s in self.sources:
+            said = [text[6:] for _, text in sources_.directives_of(s) if text.startswith("flags ")]
+            words = flags.absolute([w for text in said for w in shlex.split(text)], s.path)
+            kind = "extra_cuda_cflags" if s.language == "cuda" else "extra_cflags"
+            for w in words:
+                found.setdefault("extra_ldflags" if flags.links(w) else kind, []).append(shlex.quote(w))
+                if w.startswith("-fopenmp"):
+                    found.setdefault("extra_ldflags", []).append(w)
+        return found
+
 
 def planned(wanted: Wanted) -> tuple[Made, str]:
     """What the text says that it defines, before it is built; and the text to put behind it."""
@@ -50,7 +66,8 @@ def planned(wanted: Wanted) -> tuple[Made, str]:
     # The functions of a module or of `functions` get blocks of their own.
     generated = tuple(reload.Block("def", name, "", 0) for _ in made[:1])
     found = (*(b for b in text.blocks if b.kind != "pybind"), *generated)
-    extension_ = Made(name, wanted.sources, NOTHING, text, found, names, module, plain)
+    options = {option: tuple(given) for option, given in wanted.build_options.items()}
+    extension_ = Made(name, wanted.sources, NOTHING, text, found, names, module, plain, options=options)
     keys = ("CPU", "CUDA") if extension_.device == "cuda" else ("CPU",)
     return extension_, "\n".join([*after, wrappers.render(made, keys), reload.EXPORTS])
 
@@ -67,7 +84,7 @@ def refuse_without_cuda(wanted: Wanted) -> None:
 
 def built(wanted: Wanted, planned: Made, after: str) -> Build:
     macros = reload.MACROS_PYTHON if planned.module else reload.MACROS
-    made = extension.build(wanted.sources, name=planned.name, macros=macros, after=after, **(wanted.options or {}))
+    made = extension.build(wanted.sources, name=planned.name, macros=macros, after=after, **wanted.build_options)
     cuda = [s for s in wanted.sources if s.language == "cuda"]
     said = [d for s in cuda for d in (*cuda_launches.lint(s, "full"), *cuda_launches.lint_guard(s))]
     return replace(made, diagnostics=(*made.diagnostics, *said)) if said else made

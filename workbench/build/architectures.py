@@ -53,8 +53,7 @@ def chosen(flags: Sequence[str], texts: Sequence[str]) -> tuple[str, str]:
 
 def texts(text: str, path: str = "", flags: Sequence[str] = ()) -> tuple[str, ...]:
     """A cell's text and those of the user's headers that it includes; `path` is the folder that these lie in."""
-    named = (str(Path(path, f)) for f in arguments.folders(flags, ("-I", "--include-path=")))
-    folders = [*([path] if path else []), *named]
+    folders = [*([path] if path else []), *arguments.folders(flags, path, ("-I", "--include-path="))]
     found = includes.digests(text, folders, folders)
     return (text, *(Path(h).read_text("utf-8", errors="replace") for h in found))
 

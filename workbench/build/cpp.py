@@ -87,7 +87,7 @@ class Unit:
 
     @cached_property
     def key(self) -> str:
-        named = [os.path.join(self.cwd, f) for f in arguments.folders(self.flags)] if self.cwd else ()
+        named = arguments.folders(self.flags, self.cwd) if self.cwd else ()
         texts = includes.digests(self.text, [*self.folders, headers.FOLDER], named)
         return store.key({
             **arguments.identity(self.compiler, self.kind, self.flags),

@@ -118,7 +118,7 @@ def headers_of(
 ) -> dict[str, str]:
     """The user's headers that these sources include, by path, with their digests as they are now."""
     words = [w for f in extra_cflags for w in _words(f)]
-    given = [os.path.abspath(f) for f in (*extra_include_paths, *flags.folders(words))]
+    given = [os.path.abspath(f) for f in (*extra_include_paths, *flags.folders(words, ""))]
     found: dict[str, str] = {}
     for s in sources:
         found |= includes.digests(s.text, [*([os.path.abspath(s.path)] if s.path else []), *given], given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from collections.abc import Sequence
 
@@ -44,7 +45,7 @@ def compiling(compiler: Compiler, kind: str, flags: Sequence[str] = ()) -> tuple
 
         folder = cuda_headers.for_hosts()
         made += ["-isystem", folder] if folder else []
-    return (*made, *(word for words in _units(flags) if not links(words[0]) for word in words))
+    return (*made, *(word for words in units(flags) if not links(words[0]) for word in words))
 
 
 def full(compiler: Compiler) -> tuple[str, ...]:
@@ -67,23 +68,43 @@ def linking(compiler: Compiler, kind: str, flags: Sequence[str] = (), stub: str 
         made += [f"-Wl,-rpath,{lib}", "-ltorch_cpu", *([] if stub else ["-lc10"])]
     else:
         made.append("-Wl,-z,defs")
-    return (*made, *(word for words in _units(flags) if links(words[0]) for word in words))
+    return (*made, *(word for words in units(flags) if links(words[0]) for word in words))
 
 
-def folders(flags: Sequence[str], options: Sequence[str] = ("-I", "-iquote", "-isystem")) -> tuple[str, ...]:
-    """The folders that `flags` name for headers: `("-Iinclude", "-I", "b")` gives `("include", "b")`."""
+def folders(
+    flags: Sequence[str], beside: str, options: Sequence[str] = ("-I", "-iquote", "-isystem")
+) -> tuple[str, ...]:
+    """The folders that `flags` name for headers, relative ones seen from `beside`, where the compiler runs.
+
+    >>> folders(("-Iinclude", "-I", "b"), "/home/me")
+    ('/home/me/include', '/home/me/b')
+    """
     found = []
-    for words in _units(flags):
+    for words in units(flags):
         option = next((o for o in options if words[0].startswith(o)), None)
         if option:
             found.append(words[1] if len(words) > 1 else words[0].removeprefix(option))
-    return tuple(f for f in found if f)
+    return tuple(os.path.join(beside, f) for f in found if f)
+
+
+def absolute(flags: Sequence[str], beside: str) -> tuple[str, ...]:
+    """The flags with the folders of headers seen from `beside`, for a compiler that runs somewhere else.
+
+    >>> absolute(("-O3", "-Iinclude", "-isystem", "b"), "/home/me")
+    ('-O3', '-I/home/me/include', '-isystem/home/me/b')
+    """
+    made: list[str] = []
+    for words in units(flags):
+        named = folders(words, beside)
+        option = next((o for o in ("-iquote", "-isystem", "-I") if words[0].startswith(o)), "")
+        made += [f"{option}{named[0]}"] if named else words
+    return tuple(made)
 
 
 def that_matter_to_a_precompiled_header(flags: Sequence[str]) -> tuple[str, ...]:
     """All but search paths, libraries and -D: with g++ 12 a different -O or -std drops it or crashes the compiler."""
     kept: list[str] = []
-    for words in _units(flags):
+    for words in units(flags):
         if not links(words[0]) and not words[0].startswith(("-I", "-i", "-D", "-U", "-W")):
             kept += words
     return tuple(kept)
@@ -110,7 +131,7 @@ def identity(compiler: Compiler, kind: str, flags: Sequence[str]) -> dict[str, o
     return parts
 
 
-def _units(flags: Sequence[str]) -> list[tuple[str, ...]]:
+def units(flags: Sequence[str]) -> list[tuple[str, ...]]:
     """Flags with their values: `["-I", "a", "-O3"]` gives `[("-I", "a"), ("-O3",)]`."""
     units, rest = [], list(flags)
     while rest:

@@ -8,7 +8,26 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..source import Source
+from . import flags
+
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+
+
+def of(source: Source, given: Sequence[str]) -> dict[str, str]:
+    """The headers of a cell that is built with these flags, by path, with the digests of their texts.
+
+    >>> of(Source('#include <warp.cuh>', "cuda", path="/home/me"), ("-Iinclude",))
+    {'/home/me/include/warp.cuh': '5891b5b522d5df08...'}
+    """
+    return digests(source.text, *places(source, given))
+
+
+def places(source: Source, given: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The folders of a cell's `#include "x"` and of its `#include <x>`; in CUDA both find what lies beside the cell."""
+    beside = (source.path,) if source.path else ()
+    named = flags.folders(given, source.path, ("-I", "-iquote", "-isystem", "--include-path="))
+    return (*beside, *named), (*(beside if source.language == "cuda" else ()), *named)
 
 
 def digests(text: str, quoted: Sequence[str], angled: Sequence[str] = ()) -> dict[str, str]:

@@ -135,6 +135,7 @@ inline void ask_for_instance(Frame& f, bool again) {
       const int8_t code = f.descriptor->instances[k].dtypes[i];
       got.add("%s%s %s", i ? ", " : k ? "; " : "", f.tensor_name(i), code == any_dtype ? "of any dtype" : dtype_name(code));
     }
+  got.add(": convert the arguments, or save the package again with a case of these dtypes");
   problem("no kernel was built for these dtypes: %s", got.text);
 #endif
 }

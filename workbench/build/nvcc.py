@@ -153,7 +153,8 @@ class Unit:
 
     @cached_property
     def key(self) -> str:
-        texts = includes.digests(self.text, [*self.folders, headers.FOLDER], flags.folders(self.flags))
+        named = flags.folders(self.flags, self.cwd)
+        texts = includes.digests(self.text, [*self.folders, headers.FOLDER, *named], [*self.folders, *named])
         torch = toolchain.torch()
         return store.key({
             "kind": "nvcc", "nvcc": self.nvcc.identity, "compiler": self.compiler.identity, "arch": self.target,
@@ -161,6 +162,11 @@ class Unit:
             "text": self.text if cpp.NAMES_ITS_FILE.search(self.text) else self.lines.unlabelled,
             "headers": sorted((os.path.basename(path), digest) for path, digest in texts.items()),
         })  # fmt: skip
+
+    @property
+    def cwd(self) -> str:
+        """Where nvcc runs: relative -I flags begin there. "" when the user gave no folder that exists."""
+        return next((f for f in self.folders if os.path.isdir(f)), "")
 
     def command(self, source: str, output: str) -> list[str]:
         """The command line that makes the shared object `output` of the file `source`."""
@@ -184,9 +190,10 @@ class Unit:
         began, output = time.perf_counter(), str(folder / "cell.so")
         source = folder / "cell.cu"
         source.write_text(self.text, encoding="utf-8", errors="replace")
-        cwd = next((f for f in self.folders if os.path.isdir(f)), str(folder))
         try:
-            done = process.run(self.command(str(source), output), cwd=cwd, temporary=str(folder), limit_s=limit_s)
+            done = process.run(
+                self.command(str(source), output), cwd=self.cwd or str(folder), temporary=str(folder), limit_s=limit_s
+            )
         except TimeoutError as error:
             raise store.Passing(BuildError(f"{error} and was stopped", file=self.file)) from error
         finally:

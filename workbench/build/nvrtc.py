@@ -119,8 +119,7 @@ class Unit:
     def own(self) -> tuple[str, ...]:
         """All folders of the user's headers, those of -I flags included."""
         beside = self.folders[0] if self.folders else ""
-        named = (os.path.join(beside, f) for f in arguments.folders(self.flags, ("-I", "--include-path=")))
-        return (*self.folders, *named)
+        return (*self.folders, *arguments.folders(self.flags, beside, ("-I", "--include-path=")))
 
     @cached_property
     def headers(self) -> dict[str, str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, TextIO
 
 from ..errors import BuildError, SaveError, SchemaError, WorkbenchError
@@ -29,7 +31,8 @@ def main(words: Sequence[str] | None = None, out: TextIO | None = None, err: Tex
     out, err = out or sys.stdout, err or sys.stderr
     given = parser().parse_args(words)
     try:
-        outcome = given.run(given)
+        with _apart(out, err) if given.json else nullcontext():
+            outcome = given.run(given)
     except KeyboardInterrupt:
         print("interrupted", file=err)
         return INTERRUPTED
@@ -44,6 +47,27 @@ def main(words: Sequence[str] | None = None, out: TextIO | None = None, err: Tex
     else:
         print(outcome.text, file=out)
     return OK if outcome.ok else FAILED
+
+
+@contextmanager
+def _apart(out: TextIO, err: TextIO) -> Iterator[None]:
+    """What files, kernels and other programs print goes to `err`, so that the JSON object is alone on `out`."""
+    try:
+        number, other = out.fileno(), err.fileno()
+    except (OSError, ValueError):  # no files of the system: C++ and other programs do not print there
+        with redirect_stdout(err):
+            yield
+        return
+    out.flush()
+    kept = os.dup(number)
+    try:
+        os.dup2(other, number)
+        with redirect_stdout(err):
+            yield
+    finally:
+        err.flush()
+        os.dup2(kept, number)
+        os.close(kept)
 
 
 def _failed(given: argparse.Namespace, error: WorkbenchError, out: TextIO, err: TextIO) -> int:

@@ -61,9 +61,9 @@ def profile(given: argparse.Namespace) -> Outcome:
 
 def save(given: argparse.Namespace) -> Outcome:
     """`workbench save PATH ... --to FOLDER`: the ops as one package."""
-    from ..save import names
-    from ..save import save as write
-    from ..save.write import former
+    from ..saving import names
+    from ..saving import save as write
+    from ..saving.write import former
 
     root = names.target(given.to)  # what cannot be done is said before anything is built
     former(root)
@@ -75,9 +75,9 @@ def save(given: argparse.Namespace) -> Outcome:
 
 def deploy(given: argparse.Namespace) -> Outcome:
     """`workbench deploy FILE.py:FUNCTION --to FOLDER`: what the function returns, a module and its example inputs."""
-    from ..deploy import deploy as run
-    from ..deploy import folder
-    from ..save import names
+    from ..deploying import deploy as run
+    from ..deploying import folder
+    from ..saving import names
 
     path, _, name = given.model.rpartition(":")
     if not path or not name.isidentifier():

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .. import directives
-from ..build import flags, includes
+from ..build import includes
 from ..build.resources import Resources
 from ..directives import Declaration
 from ..errors import Diagnostic, SchemaError
@@ -44,8 +44,7 @@ class Kernel(ABC):
         self.source, self.schema, self.slot, self.device = source, schema, slot, device
         self.declaration = declaration
         self.frozen: dict[tuple, Mapping[str, object]] = {}  # (dtypes, shapes) -> the best configuration
-        folders = [source.path] if source.path else []
-        self.headers = includes.digests(source.text, folders, flags.folders(declaration.flags))  # as they are now
+        self.headers = includes.of(source, declaration.flags)  # as they are now
 
     # ------------------------------------------------------------ what it takes
 

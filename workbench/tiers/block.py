@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,7 +19,7 @@ from .on_gpu import OnGpu
 
 
 class BlockKernel(Kernel):
-    """One build defines several ops; each of them has one of these.
+    """One build of some sources, with torch's options, defines several ops; each of them has one of these.
 
     `others` gives the paths of the extensions that share a namespace with it now, `gradient` is how to try the gradient
     that the library brings, if it does. `switch` lets this process run the build.
@@ -34,14 +34,17 @@ class BlockKernel(Kernel):
 
     def __init__(
         self,
-        source: Source,
+        sources: Sequence[Source],
+        options: Mapping[str, Sequence[str]],
         schema: Schema,
         build: Build,
         others: Callable[[], Sequence[str]],
         gradient: Gradient | None,
         switch: Callable[[], None],
     ) -> None:
-        super().__init__(source, schema, "forward", directives.parse(replace(source, text=""), schema), self.runs_on)
+        first = sources[0]
+        super().__init__(first, schema, "forward", directives.parse(replace(first, text=""), schema), self.runs_on)
+        self.sources, self.options = sources, options
         self.built, self.others, self.gradient, self._switch = build, others, gradient, switch
 
     @property

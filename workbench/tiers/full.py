@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..build import architectures, extension, full, host, undefined
-from ..build.flags import links
+from ..build.flags import absolute, links
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
 from ..source import Function, Source
@@ -77,14 +77,14 @@ class FullKernel(HostKernel):
 
     def build(self, combinations: Sequence[Dtypes]) -> list[SchemaError | None]:
         if self._build is None or not self._build.there:
-            words = self.declaration.flags
+            words = absolute(self.declaration.flags, self.source.path)
             own = [w for w in words if not links(w)]
             self._build = extension.build(
                 [self.source],
                 name=f"wb_{self.schema.namespace}_{self.schema.name}",
                 extra_cflags=own if self.source.language == "cpp" else (),
                 extra_cuda_cflags=architectures.exact(own) if self.source.language == "cuda" else (),
-                extra_ldflags=[w for w in words if links(w)],
+                extra_ldflags=[w for w in words if links(w) or w.startswith("-fopenmp")],
                 macros=full.MACROS,
                 after=self._after,
             )
