@@ -19,7 +19,7 @@ PACKAGE = ROOT / "workbench"
 FLOORS = (
     ("errors", "turn"),
     ("settings", "annotations", "defaults", "schema", "source", "reports", "files"),
-    ("inputs", "case", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
+    ("inputs", "case", "which", "version", "directives", "entry", "reference", "holes", "toolchain", "gpu", "edit_times"),
     ("build",),
     ("trial",),
     ("tiers",),

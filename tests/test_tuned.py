@@ -20,10 +20,10 @@ from torch import Tensor
 import workbench as wb
 from tests import live
 from workbench.errors import SchemaError
-from workbench.judge.configured import form_of
 from workbench.tune import identity
 from workbench.tune import one as one_case
 from workbench.tune.shelf import Shelf
+from workbench.which import form_of
 
 ROOT = Path(__file__).parents[1]
 CELL = """
@@ -300,8 +300,8 @@ def test_several_cases_each_have_their_winner(scale):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"case": "bug"}, "there is no case 'bug'; did you mean 'big'? its cases are 5x7, big"),
-        ({"case": []}, "no case was named; without any the bench cases are tuned"),
+        ({"case": "bug"}, "scale.tune: there is no case 'bug'; did you mean 'big'? its cases are 5x7, big"),
+        ({"case": []}, "scale.tune: no case is named; without any those with bench=True are taken, else the largest"),
         ({"budget": 0}, "budget is in seconds and more than 0, got 0; None for no limit"),
         ({"budget": -1.0}, "budget is in seconds and more than 0, got -1.0"),
         ({"budget": float("nan")}, "budget is in seconds and more than 0, got nan"),

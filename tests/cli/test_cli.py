@@ -151,13 +151,13 @@ def test_an_op_that_raises_does_not_stop_the_others(capsys, three, monkeypatch, 
     code, out, err = run(capsys, "bench", three, "--case", "odd")
     assert code == 1 and f"{namespace}::third" in out
     assert f"{namespace}::first | " in err and "raised ZeroDivisionError: by the reference" in err
-    assert f"{namespace}::second | WorkbenchError: " in err and "no case 'odd'" in err
+    assert f"{namespace}::second | SchemaError: second.bench: there is no case 'odd'" in err
     code, out, err = run(capsys, "bench", three, "--case", "odd", "--json")
     said = json.loads(out)
     assert (code, said["ok"], [r["op"] for r in said["reports"]]) == (1, False, [f"{namespace}::third"])
     assert {n: e["kind"] for n, e in said["errors"].items()} == {
         f"{namespace}::first": "ZeroDivisionError",
-        f"{namespace}::second": "WorkbenchError",
+        f"{namespace}::second": "SchemaError",
     }
 
 
@@ -195,7 +195,7 @@ def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
     code, _, err = run(capsys, "profile", folder, "--html", folder / "no" / "p.html")
     assert code == 2 and "the page was not written to" in err
     code, _, err = run(capsys, "profile", folder, "--case", "even")
-    assert code == 2 and "has no case 'even'; it has '4x8', 'odd'" in err
+    assert code == 2 and "scale.profile: there is no case 'even'; its cases are 4x8, odd" in err
 
 
 def test_doctor_is_1_where_something_does_not_work(capsys, monkeypatch):

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from .. import which
 from ..case import Case
 from ..check import agree
 from ..check.expect import Expected, leaves
-from ..inputs import Form, form, fresh, moved, tensors_in
+from ..inputs import fresh, moved, tensors_in
 from ..measure.clock import Clock, CpuClock, GpuClock
 from ..register import pullback
 from ..tiers.raw import RawKernel
@@ -65,7 +66,7 @@ class Tried:
     def arguments(self) -> dict[str, object]:
         """Those of the native op by name; of tensors only the form is right, where no more is needed."""
         if self.version.slot == "forward":
-            return {name: _sketch(said, self.case, name, self.op) for name, said in form_of(self.op, self.case)}
+            return {name: _sketch(said, self.case, name, self.op) for name, said in which.form_of(self.op, self.case)}
         found = dict(self.evidence.values)
         if self.kernel.uses_saved:
             forward = self.op.runs("forward", self.version.device).kernel
@@ -210,7 +211,3 @@ def _sketch(said: Any, case: Case, name: str, op) -> object:
         return ast.literal_eval(said)
     except (ValueError, SyntaxError):  # a dtype, a device, infinity
         return case.bound(op.schema)[name]
-
-
-def form_of(op, case: Case) -> Form:
-    return getattr(case.recipe, "form", None) or form(case.bound(op.schema))
