@@ -22,6 +22,7 @@ from tests import live
 from workbench.errors import SchemaError
 from workbench.tune import identity
 from workbench.tune import one as one_case
+from workbench.tune.raw import RawSpace
 from workbench.tune.shelf import Shelf
 from workbench.which import form_of
 
@@ -193,7 +194,11 @@ def test_an_interrupt_keeps_the_best_so_far(scale, monkeypatch):
     assert again.best.config == {"STEP": 1} and again.trials == 1
 
 
-def test_a_short_budget_says_what_was_not_reached(scale):
+@pytest.mark.parametrize("last", [False, True], ids=["built first", "built last"])
+def test_a_short_budget_says_what_was_not_reached(scale, monkeypatch, last):
+    usual = RawSpace.build
+    order = {"key": lambda built: built[0].config["STEP"] == 2, "reverse": not last}
+    monkeypatch.setattr(RawSpace, "build", lambda self, some: iter(sorted(usual(self, some), **order)))
     report = scale.tune("big", budget=1e-6)
     assert report.ok and report.best.config == {"STEP": 2}
     assert report.stopped == "the budget of 1e-06 s ended"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..measure.clock import Call, Clock
 from ..reports.tuning import NOT_REACHED, NOT_RUN, PRUNED, TIMED, TuningRow
 from .search import Found, search
-from .space import Candidate, Space
+from .space import Candidate, Failed, Space
 from .task import Task
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ FIELDS: dict[str, type | tuple[type, ...]] = {  # of a row, as they are kept
     "status": str, "time_us": (int, float), "reason": str, "registers": int, "shared": int, "spills": int,
     "final": bool, "place": str,
 }  # fmt: skip
+
+
+Built = tuple[Candidate, Failed | None]
 
 
 class One:
@@ -180,8 +183,7 @@ class One:
         """Those that compile, and agree with the reference where they can run."""
         good: list[Candidate] = []
         waiting: list[Candidate] = []
-        begun = False  # with the first, the installed one, so that the shortest budget has something
-        for done, (one, failed) in enumerate(self.space.build(ready), 1):
+        for done, (one, failed) in enumerate(_first_first(ready, self.space.build(ready)), 1):
             self.job.trials.add((self.task.label, self.number[id(one)]))
             self.job.step(self.task, "building", done, len(ready))
             if failed is not None:
@@ -192,8 +194,7 @@ class One:
                 good += self._tried([one])
             else:
                 waiting.append(one)
-            begun = begun or one is ready[0]
-            if begun and len(waiting) >= (BATCH if good else 1):
+            if len(waiting) >= (BATCH if good else 1):
                 good += self._tried(waiting)
                 waiting = []
             if good and self.left(BUILD_SHARE) <= 0:
@@ -210,6 +211,18 @@ class One:
             else:
                 self.put(one, status, reason=reason)
         return good
+
+
+def _first_first(ready: Sequence[Candidate], built: Iterable[Built]) -> Iterator[Built]:
+    """As they come, but none before the first, which is the installed one: the shortest budget has something."""
+    early: list[Built] = []
+    begun = False
+    for found in built:
+        begun = begun or found[0] is ready[0]
+        early.append(found)
+        if begun:
+            yield from sorted(early, key=lambda b: b[0] is not ready[0])
+            early = []
 
 
 def _seconds(clock: Clock, call: Call, budget_s: float, now: Callable[[], float]) -> float:
