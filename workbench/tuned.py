@@ -17,7 +17,7 @@ from .reports.tuning import Tuning
 from .tiers import Kernel
 from .tiers.raw import RawKernel
 from .tune import identity
-from .tune.run import Run
+from .tune.run import run
 from .tune.shelf import Shelf
 from .tune.space import Candidate
 from .tune.task import Task, Tell
@@ -60,7 +60,7 @@ def tune(
     )  # fmt: skip
     if version.device == "cuda" and not kernel.unrunnable:
         torch.cuda.init()
-    found = Run(report, tasks, budget_s, executor, tell)()
+    found = run(report, tasks, budget_s, executor, tell)
     if found.frozen and kernel.tier == "triton":
         kernel.trace()
         slots.settle(op)  # compiled callers took the launcher into their graphs

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..measure.clock import Call, Clock
 from ..reports.tuning import NOT_REACHED, NOT_RUN, PRUNED, TIMED, TuningRow
+from .book import Book
 from .search import Found, search
 from .space import Candidate, Failed, Space
 from .task import Task
-
-if TYPE_CHECKING:
-    from .run import Run
 
 BATCH = 16  # configurations of one job of the trial
 BUILD_SHARE = 0.8  # of the budget; timing gets the rest, whatever was built
@@ -31,17 +30,17 @@ Built = tuple[Candidate, Failed | None]
 
 
 class One:
-    """The tuning of one case."""
+    """The tuning of one case, until that time on the book's clock; all that it finds goes into the book."""
 
-    def __init__(self, run: Run, task: Task) -> None:
-        self.job, self.task, self.space = run, task, task.space
-        self.number = {id(c): i for i, c in enumerate(task.space.candidates)}
-        self.began = run.now()
+    def __init__(self, book: Book, task: Task, until: float, executor: Executor | None = None) -> None:
+        self.book, self.task, self.space = book, task, task.space
+        self.until, self.executor = until, executor
+        self.began = book.now()
 
     def put(self, one: Candidate, status: str, **known: Any) -> None:
         """The row of a candidate as it is known now."""
         taken = self.space.resources(one) if status not in (NOT_REACHED, PRUNED) or "registers" in known else ()
-        former = self.job.rows.get((self.task.label, one))
+        former = self.book.rows.get((self.task.label, one))
         kernels = [c for c in self.space.candidates if c.kernel == one.kernel]
         made = TuningRow(
             one.config, status, case=self.task.label, kernel=one.kernel, is_default=one is kernels[0],
@@ -49,22 +48,22 @@ class One:
             shared=max((r.shared for r in taken), default=former.shared if former else 0),
             spills=max((r.spills for r in taken), default=former.spills if former else 0),
         )  # fmt: skip
-        self.job.rows[self.task.label, one] = replace(made, **{k: v for k, v in known.items() if k != "of"})
+        self.book.rows[self.task.label, one] = replace(made, **{k: v for k, v in known.items() if k != "of"})
 
     def left(self, share: float = 1.0) -> float:
         """Seconds until that share of the case's time is spent."""
-        return self.began + (self.job.until - self.began) * share - self.job.now()
+        return self.began + (self.until - self.began) * share - self.book.now()
 
     def run(self) -> None:
-        self.job.notes += self.space.notes
+        self.book.notes += self.space.notes
         known, said = self.task.shelf.read()
-        self.job.notes += [said] if said else []
+        self.book.note(said)
         for one in self.space.candidates:
             self.put(one, NOT_REACHED, reason="the budget ended before it")
         todo = [c for c in self.space.candidates if not self._recall(c, known)]
         try:
             ready = self._ready(todo)
-            if self.job.executor is not None and self.task.ship is not None:
+            if self.executor is not None and self.task.ship is not None:
                 ready = self._elsewhere(ready)
             self._here(ready)
         finally:
@@ -91,11 +90,10 @@ class One:
 
     def _keep(self, known: Mapping[str, Mapping[str, Any]]) -> None:
         """What is now known better than it was."""
-        rows = {c: r for c in self.space.candidates if (r := self.job.rows[self.task.label, c]).status in KEPT}
+        rows = {c: r for c, r in self.book.of(self.task.label).items() if r.status in KEPT}
         plain = {c.name: {k: getattr(r, k) for k in FIELDS} for c, r in rows.items()}
         plain = {name: row for name, row in plain.items() if row != known.get(name)}
-        said = self.task.shelf.add(plain, f"{self.job.report.op} {self.job.report.slot}, {self.task.label}")
-        self.job.notes += [said] if said else []
+        self.book.note(self.task.shelf.add(plain, f"{self.book.op} {self.book.slot}, {self.task.label}"))
 
     # ------------------------------------------------------------ elsewhere
 
@@ -103,23 +101,23 @@ class One:
         """Have them measured by the executor; those that are worth a look here too, and those that were lost."""
         from . import elsewhere
 
-        assert self.job.executor is not None
+        assert self.executor is not None
         assert self.task.ship is not None
         lost: list[Candidate] = []
         for done, (some, answer) in enumerate(
-            elsewhere.spread(self.job.executor, self.task.ship, ready, left_s=self.left, notes=self.job.notes)
+            elsewhere.spread(self.executor, self.task.ship, ready, left_s=self.left, notes=self.book.notes)
         ):
-            self.job.step(self.task, "elsewhere", done, len(ready))
+            self.book.step(self.task.label, "elsewhere", done, len(ready))
             rows: list[Any] = answer if answer is not None else [None for _ in some]
             for one, row in zip(some, rows, strict=True):
                 if row is None:
                     lost.append(one)
                     self.put(one, "lost", reason="the worker that had it is gone")
                     continue
-                self.job.trials.add((self.task.label, self.number[id(one)]))
+                self.book.trials.add((self.task.label, one))
                 self.put(one, **row)
-        timed = [c for c in ready if self.job.rows[self.task.label, c].ok]
-        timed.sort(key=lambda c: self.job.rows[self.task.label, c].time_us)
+        known = self.book.of(self.task.label)
+        timed = sorted((c for c in ready if known[c].ok), key=lambda c: known[c].time_us)
         if self.task.unrunnable:
             return []
         return [*timed[:FINALISTS], *lost]
@@ -140,7 +138,7 @@ class One:
                 if one not in warmed:
                     clock.warm(turn)
                     warmed.add(one)
-                return _seconds(clock, turn, budget_s, self.job.now)
+                return _seconds(clock, turn, budget_s, self.book.now)
             except Exception as error:  # a kernel that passed its trial and raises now; the others go on
                 self.put(one, "error", reason=_brief(error))
                 return None
@@ -155,7 +153,7 @@ class One:
     def _champion(self, kernel: str, mine: Sequence[Candidate]) -> list[Candidate]:
         """The remembered best is timed beside new ones: their times are of another day."""
         known = [c for c in self.space.candidates if c.kernel == kernel and c not in mine]
-        rows = [(r, c) for c in known if (r := self.job.rows[self.task.label, c]).ok]
+        rows = [(r, c) for c in known if (r := self.book.rows[self.task.label, c]).ok]
         return [min(rows, key=lambda rc: (not rc[0].final, rc[0].time_us))[1]] if rows else []
 
     def _timed(self, mine: Sequence[Candidate], time_one: Callable[[Candidate, float], float | None]) -> None:
@@ -163,29 +161,29 @@ class One:
 
         def told(one: Candidate, seconds: float) -> None:
             self.put(one, TIMED, time_us=seconds * 1e6)
-            self.job.step(self.task, "timing", len(found.seconds), len(mine))
+            self.book.step(self.task.label, "timing", len(found.seconds), len(mine))
 
         try:
             search(mine, time_one, left_s=self.left, told=told, found=found)
         finally:
             for one, seconds in found.seconds.items():
-                if self.job.rows[self.task.label, one].status == TIMED:
+                if self.book.rows[self.task.label, one].status == TIMED:
                     self.put(one, TIMED, time_us=seconds * 1e6, final=one in found.finalists)
             if found.finalists:  # the former ones were not timed now
-                for (label, one), row in list(self.job.rows.items()):
+                for (label, one), row in list(self.book.rows.items()):
                     same = label == self.task.label and one.kernel == mine[0].kernel
                     if same and row.final and one not in found.seconds:
-                        self.job.rows[label, one] = replace(row, final=False)
+                        self.book.rows[label, one] = replace(row, final=False)
         if not found.complete and self.left() <= 0:
-            self.job.stopped = self.job.stopped or self.job.ended
+            self.book.ended()
 
     def _built(self, ready: Sequence[Candidate]) -> list[Candidate]:
         """Those that compile, and agree with the reference where they can run."""
         good: list[Candidate] = []
         waiting: list[Candidate] = []
         for done, (one, failed) in enumerate(_first_first(ready, self.space.build(ready)), 1):
-            self.job.trials.add((self.task.label, self.number[id(one)]))
-            self.job.step(self.task, "building", done, len(ready))
+            self.book.trials.add((self.task.label, one))
+            self.book.step(self.task.label, "building", done, len(ready))
             if failed is not None:
                 self.put(one, failed.status, reason=failed.reason, registers=_registers(self.space, one))
             elif self.task.unrunnable:
