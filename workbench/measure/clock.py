@@ -86,10 +86,10 @@ class CpuClock:
     hidden: bool = True
 
     def warm(self, call: Call) -> None:
-        """A few calls, at least 20 ms of them; then how many make a sample."""
+        """A few calls, at least 20 ms of them, one of a long one; then how many make a sample."""
         with turn(call):
             start, count, best = self.now(), 0, float("inf")
-            while count < WARM_CALLS or self.now() - start < WARM_S:
+            while self.now() - start < (WARM_S if count >= WARM_CALLS else LONG_S):
                 before = self.now()
                 call.run()
                 best = min(best, self.now() - before)

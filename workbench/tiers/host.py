@@ -230,23 +230,31 @@ class HostKernel(Kernel):
         made = body.Body("", ("wb_call",), (numbers,))
         return native.Instance((None,) * len(self.declaration.tensors), self._built.path, made)
 
+    def _instances(self) -> list[native.Instance]:
+        """One for each combination of dtypes that was tried: others are a miss, and tried then."""
+        tensors = self.declaration.tensors
+        return [
+            replace(self._instance(), dtypes=tuple(dict(tried).get(n) for n in tensors), exact=True)
+            for tried in sorted(self._tried, key=str)
+        ]
+
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         if self._loaded is None:
             self._loaded = native.Launcher(self._launcher_built.path) if self._launched else Loaded(self._built.path)
         self.refresh()
-        if isinstance(self._loaded, Loaded):
-            self._loaded.on_miss(lambda codes: self._arrived(codes, on_miss))
+        self._loaded.on_miss(lambda codes: self._arrived(codes, on_miss))
         self._loaded.register()
 
     def _arrived(self, codes: tuple, on_miss: Callable[[dict], str | None]) -> str | None:
         """The function takes any dtype and may be wrong for some: those that were not tried are tried now."""
-        names = [a.name for a in self.declaration.arguments if a.is_tensor or a.is_tensor_list]
-        dtypes = dict(zip(names, codes, strict=True))
+        of = [a.name for a in self.declaration.arguments if a.is_tensor or a.is_tensor_list]
+        known = dict(zip(self.declaration.tensors if self._launched else of, codes, strict=True))
+        dtypes = {name: known[name] for name in of}
         return None if tuple(dtypes.items()) in self._tried else on_miss(dtypes)
 
     def refresh(self) -> None:
         if isinstance(self._loaded, native.Launcher):
-            made = native.descriptor(self.declaration, [self._instance()], layout=self.layout, handles=self._handles)
+            made = native.descriptor(self.declaration, self._instances(), layout=self.layout, handles=self._handles)
             self._loaded.install(made)
         elif self._loaded is not None:
             self._loaded.ask_layout(self.layout)
