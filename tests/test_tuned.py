@@ -19,12 +19,11 @@ from torch import Tensor
 
 import workbench as wb
 from tests import live
+from workbench import tuned
 from workbench.errors import SchemaError
-from workbench.tune import identity
 from workbench.tune import one as one_case
 from workbench.tune.raw import RawSpace
 from workbench.tune.shelf import Shelf
-from workbench.which import form_of
 
 ROOT = Path(__file__).parents[1]
 CELL = """
@@ -72,9 +71,12 @@ def scale(namespace, quick):
     live.gone(op.qualname)
 
 
-def shelf(op):
-    [case] = [c for c in op.case_list(bench=True) if c.bench]
-    return Shelf(identity.key(op.slots["forward", "cpu"].kernel, form_of(op, case)))
+@pytest.fixture
+def shelves(monkeypatch) -> list[Shelf]:
+    """Where results were kept."""
+    found = []
+    monkeypatch.setattr(tuned, "Shelf", lambda key: found.append(Shelf(key)) or found[-1])
+    return found
 
 
 def statuses(report):
@@ -158,9 +160,35 @@ def test_another_process_tries_nothing(namespace):
     assert [s.splitlines()[-1] for s in said] == [f"3 {{'STEP': 1}} {frozen}", f"0 {{'STEP': 1}} {frozen}"]
 
 
-def test_a_corrupt_store_is_told_and_tuned_anew(scale):
+def test_results_that_were_held_against_another_reference_are_not_taken(namespace, quick):
+    def op_with(reference):
+        op = wb.op(f"{namespace}::scale")(reference)
+
+        @op.cases
+        def _(t):
+            yield wb.case("big", t(64, 300))
+
+        return op
+
+    def twice(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    def half_more(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * 1.5
+
+    wb.cpp(op_with(twice), CELL.format(values="1, 3"))
+    assert statuses(wb.ops[f"{namespace}::scale"].tune()) == {1: "timed", 3: "mismatch"}
+    op = op_with(half_more)
+    wb.cpp(op, CELL.format(values="3, 1"))
+    report = op.tune()
+    assert statuses(report) == {3: "timed", 1: "mismatch"} and report.best.config == {"STEP": 3}
+    assert op.tune().trials == 0
+    live.gone(op.qualname)
+
+
+def test_a_corrupt_store_is_told_and_tuned_anew(scale, shelves):
     scale.tune("big")
-    file = shelf(scale).path
+    file = shelves[0].path
     file.write_text(file.read_text()[:100])
     report = scale.tune("big")
     assert report.trials == 6 and report.ok
@@ -168,9 +196,9 @@ def test_a_corrupt_store_is_told_and_tuned_anew(scale):
     assert scale.tune("big").trials == 0
 
 
-def test_a_row_that_says_nonsense_is_tried_again(scale):
+def test_a_row_that_says_nonsense_is_tried_again(scale, shelves):
     scale.tune("big")
-    shelf(scale).add({"STEP=1": {"status": "timed", "time_us": "fast"}})
+    shelves[0].add({"STEP=1": {"status": "timed", "time_us": "fast"}})
     report = scale.tune("big")
     assert report.trials == 1 and report.best.config == {"STEP": 1}
 

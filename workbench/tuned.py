@@ -13,6 +13,7 @@ from . import slots, which
 from .case import Case
 from .errors import SchemaError
 from .judge.configured import Tried
+from .register import traces
 from .reports.tuning import Tuning
 from .tiers import Kernel
 from .tiers.raw import RawKernel
@@ -127,7 +128,8 @@ def _shipment(one: Tried, some: Sequence[Candidate]) -> Shipment:
 def _task(op, version: Version, case: Case, configs: object) -> Task:
     one = Tried(op, version, case)
     space = one.space(configs)
-    shelf = Shelf(identity.key(version.kernel, which.form_of(op, case)))
+    judge = repr((traces.judge_digest(op.definition), case.error, case.atol, case.rtol))
+    shelf = Shelf(identity.key(version.kernel, which.form_of(op, case), judge))
     return Task(
         case.label, space, shelf, lambda some: one.check(space, some), one.call, one.clock, version.kernel.unrunnable,
         lambda some: _shipment(one, some),
