@@ -21,6 +21,7 @@ import workbench as wb
 from tests import live
 from workbench import tuned
 from workbench.errors import SchemaError
+from workbench.measure.clock import CpuClock
 from workbench.tune import one as one_case
 from workbench.tune.raw import RawSpace
 from workbench.tune.shelf import Shelf
@@ -257,6 +258,60 @@ def test_a_hang_is_a_row(namespace, quick, monkeypatch):
     assert statuses(report) == {1: "timed", 2: "hang"}
     assert "did not end" in report.rows[1].reason
     live.gone(op.qualname)
+
+
+def test_a_hang_does_not_outlast_the_budget(namespace, quick, monkeypatch):
+    monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 60.0)
+    text = CELL.format(values="1, 2, 6").replace("volatile int j = 0; j < 40; ++j", "volatile int j = 0;; ++j")
+    op = scale_op(namespace, "1")
+    wb.cpp(op, text.replace("if (STEP == 2)", "if (STEP == 2 || STEP == 6)"))
+    report = op.tune("big", budget=2)
+    assert statuses(report) == {1: "timed", 2: "not reached", 6: "not reached"}
+    assert {r.reason for r in report.rows[1:]} <= {"the budget ended while it was tried", "the budget ended before it"}
+    assert report.stopped == "the budget of 2 s ended"
+    monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 0.5)
+    assert statuses(op.tune("big")) == {1: "timed", 2: "hang", 6: "hang"}, "what was not reached is tried again"
+    live.gone(op.qualname)
+
+
+def test_an_interrupt_before_anything_was_timed_says_so(scale, monkeypatch):
+    def interrupted(self, some):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RawSpace, "build", interrupted)
+    report = scale.tune("big")
+    assert set(statuses(report).values()) == {"not reached"} and report.stopped == "interrupted"
+    assert {r.reason for r in report.rows} == {"an interrupt came before it"}
+    assert "no configuration was timed: it ended before that, and what was installed runs" in str(report)
+    assert not report.frozen and torch.equal(scale(torch.ones(3)), 2 * torch.ones(3))
+
+
+def test_each_sample_of_a_mutating_op_starts_from_the_same_values(namespace, quick, monkeypatch):
+    """Halved again and again a tensor holds denormal numbers in the end, which take a CPU many times as long."""
+
+    @wb.op(f"{namespace}::halve_", mutates="x")
+    def halve_(x: Tensor) -> None:
+        x.mul_(0.5)
+
+    @halve_.cases
+    def _(t):
+        yield torch.ones(100)
+
+    wb.cpp(
+        halve_,
+        "//! tune STEP = 1, 2\n//! n = x.numel()\n"
+        "void halve_(float* x, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] *= 0.5f; }",
+    )
+    seen, usual = [], CpuClock._quickest
+
+    def quickest(self, call, blocks, count):
+        seen.append(next(c.cell_contents for c in call.run.__closure__ if isinstance(c.cell_contents, list))[0].max())
+        return usual(self, call, blocks, count)
+
+    monkeypatch.setattr(CpuClock, "_quickest", quickest)
+    assert halve_.tune().ok
+    assert len(seen) > 3 and set(map(float, seen)) == {1.0}
+    live.gone(halve_.qualname)
 
 
 def test_a_mutating_op_is_tuned_on_copies(namespace, quick):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -131,6 +132,6 @@ def _task(op, version: Version, case: Case, configs: object) -> Task:
     judge = repr((traces.judge_digest(op.definition), case.error, case.atol, case.rtol))
     shelf = Shelf(identity.key(version.kernel, which.form_of(op, case), judge))
     return Task(
-        case.label, space, shelf, lambda some: one.check(space, some), one.call, one.clock, version.kernel.unrunnable,
+        case.label, space, shelf, partial(one.check, space), one.call, one.clock, version.kernel.unrunnable,
         lambda some: _shipment(one, some),
     )  # fmt: skip

@@ -59,7 +59,7 @@ class One:
         known, said = self.task.shelf.read()
         self.book.note(said)
         for one in self.space.candidates:
-            self.put(one, NOT_REACHED, reason="the budget ended before it")
+            self.put(one, NOT_REACHED)
         todo = [c for c in self.space.candidates if not self._recall(c, known)]
         try:
             ready = self._ready(todo)
@@ -134,7 +134,7 @@ class One:
         def time_one(one: Candidate, budget_s: float) -> float | None:
             try:
                 self.space.enter(one)
-                turn = Call(one.name, call)
+                turn = replace(call, name=one.name)
                 if one not in warmed:
                     clock.warm(turn)
                     warmed.add(one)
@@ -189,26 +189,28 @@ class One:
             elif self.task.unrunnable:
                 self.put(one, NOT_RUN, reason=self.task.unrunnable)
             elif one is ready[0]:
-                good += self._tried([one])
+                self._tried([one], good)
             else:
                 waiting.append(one)
             if len(waiting) >= (BATCH if good else 1):
-                good += self._tried(waiting)
+                self._tried(waiting, good)
                 waiting = []
             if good and self.left(BUILD_SHARE) <= 0:
                 break
-        return good + (self._tried(waiting) if not good or self.left() > 0 else [])
+        self._tried(waiting, good)
+        return good
 
-    def _tried(self, some: Sequence[Candidate]) -> list[Candidate]:
-        if not some:
-            return []
-        good = []
-        for one, (status, reason) in zip(some, self.task.check(some), strict=True):
+    def _tried(self, some: Sequence[Candidate], good: list[Candidate]) -> None:
+        """Those that agree join the good ones; while there are none, the budget is not asked."""
+        said = iter(self.task.check(some, lambda: self.left() if good else math.inf))
+        for one in some:
+            if good and self.left() <= 0:
+                break
+            status, reason = next(said)
             if status == "agree":
                 good.append(one)
             else:
                 self.put(one, status, reason=reason)
-        return good
 
 
 def _first_first(ready: Sequence[Candidate], built: Iterable[Built]) -> Iterator[Built]:

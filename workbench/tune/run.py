@@ -12,6 +12,8 @@ from .book import Book
 from .one import One
 from .task import Task, Tell
 
+INTERRUPTED = "interrupted"
+
 
 def run(
     report: Tuning,
@@ -31,13 +33,15 @@ def run(
             left = book.started + budget_s - book.now()
             One(book, task, book.now() + max(left, 0.0) / (len(tasks) - number), executor).run()
     except KeyboardInterrupt:
-        book.stopped = "interrupted"
+        book.stopped = INTERRUPTED
     return _frozen(_filled(report, tasks, book), tasks)
 
 
 def _filled(report: Tuning, tasks: Sequence[Task], book: Book) -> Tuning:
     rows = tuple(row for task in tasks for row in book.of(task.label).values())
     if any(r.status == NOT_REACHED for r in rows):
+        why = "an interrupt came before it" if book.stopped == INTERRUPTED else "the budget ended before it"
+        rows = tuple(replace(r, reason=r.reason or why) if r.status == NOT_REACHED else r for r in rows)
         book.ended()
     return replace(
         report, rows=rows, trials=len(book.trials), seconds=book.now() - book.started, budget_s=book.budget_s,
