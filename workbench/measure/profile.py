@@ -210,6 +210,9 @@ def _report(op, case: Case, device: str, calls: Calls, found: list, alone: Mappi
     )
     one = profile_figures.median(found)
     notes = [f"backward not profiled: {calls.why_not}"] if calls.why_not else []
+    copy = ceilings.copy_bandwidth(device)
+    if copy is not None and copy.busy:
+        notes.append("the copy bandwidth was measured while other work shared the cores: shares of it are too large")
     if device == "cuda" and not any(p.launches for p in phases):
         notes.append("no kernel was seen on the GPU: another tool (nsys, ncu) may hold its profiling interface")
     return Profile(
