@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.measure.fakes import Clock, Gpu
-from workbench.measure.clock import Call, CpuClock, GpuClock
+from workbench.measure.clock import MUTATING, Call, CpuClock, GpuClock
 from workbench.measure.timing import LEAST, LEAST_LONG, LEAST_OVER, Timed, compare
 
 
@@ -116,6 +116,22 @@ def test_a_sample_on_a_cpu_is_the_quickest_of_several_blocks():
     blocks, count = clock.inner["v1"]
     assert (blocks, count) == (8, 3)
     assert clock.sample([call], [[0]] * 4) == [[pytest.approx(1e-4)]] * 4
+
+
+def test_calls_that_mutate_what_they_are_given_start_each_block_from_the_same_values():
+    now, value, least = Clock(), [1.0], []
+
+    def halve():
+        value[0] /= 2
+        least.append(value[0])
+        now.at += 1e-6
+
+    clock = CpuClock(now)
+    call = Call("halve_", halve, before=lambda: value.__setitem__(0, 1.0))
+    clock.warm(call)
+    least.clear()
+    assert clock.sample([call], [[0]] * 3) == [[pytest.approx(1e-6)]] * 3
+    assert len(least) == 3 * 8 * MUTATING and min(least) == 0.5**MUTATING
 
 
 def test_long_calls_are_samples_by_themselves():
