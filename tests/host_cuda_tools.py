@@ -71,5 +71,10 @@ def installed(op, text: str, slot: str = "forward", **options: object) -> HostCu
     kernel.build([])
     if kernel.left_out:
         op.registration.name_partial(kernel.native_schema.name, "cpu")
-    kernel.install(lambda dtypes: None)
+
+    def arrived(dtypes):
+        kernel.build([dtypes])
+        kernel.refresh()
+
+    kernel.install(arrived)
     return kernel

@@ -168,7 +168,7 @@ def test_cases_choose_what_is_tried(scale):
     with pytest.raises(wb.TrialError, match="on odd"):
         wb.cpp(scale, wrong_on_odd, cases="4x8, odd")
     with pytest.raises(
-        wb.SchemaError, match="scale has no case 'even'; its cases are 4x8, odd\nscale forward still runs v2"
+        wb.SchemaError, match="scale: there is no case 'even'; its cases are 4x8, odd\nscale forward still runs v2"
     ):
         wb.cpp(scale, wrong_on_odd, cases=["even"])
 

@@ -6,6 +6,7 @@ import gc
 import os
 import weakref
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -70,3 +71,34 @@ def test_cases_that_are_no_more_are_let_go(namespace):
     gc.collect()
     assert [t() for t in held] == [None] * 3
     assert all(key in op.evidence for mine, key in evidence._kept if mine == id(op))
+
+
+@pytest.mark.parametrize("tier", ["raw", "host"])
+def test_only_a_reference_that_lays_contiguous_inputs_out_anew_is_asked_at_each_call(namespace, tier):
+    """Asking takes several times as long as a small kernel; with strided inputs it is done without being told."""
+
+    def doubled(name, reference):
+        op = wb.op(f"{namespace}::{name}")(reference)
+
+        @op.cases
+        def _(t):
+            yield t(4, 6)
+            yield t(6, 4).t()
+
+        host = (
+            "Tensor {name}(const Tensor& x) {{ Tensor y = torch::stable::contiguous(x); "
+            "Tensor out = torch::stable::empty_like(y); for (int64_t i = 0; i < x.numel(); ++i) "
+            "((float*)out.data_ptr())[i] = 2 * ((const float*)y.data_ptr())[i]; return out; }}"
+        )
+        wb.cpp(op, (DOUBLE if tier == "raw" else host).format(name=name))
+        for x in (torch.randn(3, 5), torch.randn(5, 3).t()):
+            assert op(x).equal(2 * x) and op(x).stride() == op.reference(x).stride()
+        return op.runs("forward", "cpu").kernel.layout
+
+    def plain(x: Tensor) -> Tensor:
+        return x * 2
+
+    def turned(x: Tensor) -> Tensor:
+        return (x * 2).t().contiguous().t()
+
+    assert (doubled("plain", plain), doubled("turned", turned)) == (False, True)

@@ -19,10 +19,11 @@ from torch import Tensor
 
 import workbench as wb
 from tests import live
+from workbench import tuned
 from workbench.errors import SchemaError
-from workbench.judge.configured import form_of
-from workbench.tune import identity
+from workbench.measure.clock import CpuClock
 from workbench.tune import one as one_case
+from workbench.tune.raw import RawSpace
 from workbench.tune.shelf import Shelf
 
 ROOT = Path(__file__).parents[1]
@@ -71,9 +72,12 @@ def scale(namespace, quick):
     live.gone(op.qualname)
 
 
-def shelf(op):
-    [case] = [c for c in op.case_list(bench=True) if c.bench]
-    return Shelf(identity.key(op.slots["forward", "cpu"].kernel, form_of(op, case)))
+@pytest.fixture
+def shelves(monkeypatch) -> list[Shelf]:
+    """Where results were kept."""
+    found = []
+    monkeypatch.setattr(tuned, "Shelf", lambda key: found.append(Shelf(key)) or found[-1])
+    return found
 
 
 def statuses(report):
@@ -157,9 +161,35 @@ def test_another_process_tries_nothing(namespace):
     assert [s.splitlines()[-1] for s in said] == [f"3 {{'STEP': 1}} {frozen}", f"0 {{'STEP': 1}} {frozen}"]
 
 
-def test_a_corrupt_store_is_told_and_tuned_anew(scale):
+def test_results_that_were_held_against_another_reference_are_not_taken(namespace, quick):
+    def op_with(reference):
+        op = wb.op(f"{namespace}::scale")(reference)
+
+        @op.cases
+        def _(t):
+            yield wb.case("big", t(64, 300))
+
+        return op
+
+    def twice(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    def half_more(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * 1.5
+
+    wb.cpp(op_with(twice), CELL.format(values="1, 3"))
+    assert statuses(wb.ops[f"{namespace}::scale"].tune()) == {1: "timed", 3: "mismatch"}
+    op = op_with(half_more)
+    wb.cpp(op, CELL.format(values="3, 1"))
+    report = op.tune()
+    assert statuses(report) == {3: "timed", 1: "mismatch"} and report.best.config == {"STEP": 3}
+    assert op.tune().trials == 0
+    live.gone(op.qualname)
+
+
+def test_a_corrupt_store_is_told_and_tuned_anew(scale, shelves):
     scale.tune("big")
-    file = shelf(scale).path
+    file = shelves[0].path
     file.write_text(file.read_text()[:100])
     report = scale.tune("big")
     assert report.trials == 6 and report.ok
@@ -167,9 +197,9 @@ def test_a_corrupt_store_is_told_and_tuned_anew(scale):
     assert scale.tune("big").trials == 0
 
 
-def test_a_row_that_says_nonsense_is_tried_again(scale):
+def test_a_row_that_says_nonsense_is_tried_again(scale, shelves):
     scale.tune("big")
-    shelf(scale).add({"STEP=1": {"status": "timed", "time_us": "fast"}})
+    shelves[0].add({"STEP=1": {"status": "timed", "time_us": "fast"}})
     report = scale.tune("big")
     assert report.trials == 1 and report.best.config == {"STEP": 1}
 
@@ -193,7 +223,11 @@ def test_an_interrupt_keeps_the_best_so_far(scale, monkeypatch):
     assert again.best.config == {"STEP": 1} and again.trials == 1
 
 
-def test_a_short_budget_says_what_was_not_reached(scale):
+@pytest.mark.parametrize("last", [False, True], ids=["built first", "built last"])
+def test_a_short_budget_says_what_was_not_reached(scale, monkeypatch, last):
+    usual = RawSpace.build
+    order = {"key": lambda built: built[0].config["STEP"] == 2, "reverse": not last}
+    monkeypatch.setattr(RawSpace, "build", lambda self, some: iter(sorted(usual(self, some), **order)))
     report = scale.tune("big", budget=1e-6)
     assert report.ok and report.best.config == {"STEP": 2}
     assert report.stopped == "the budget of 1e-06 s ended"
@@ -224,6 +258,60 @@ def test_a_hang_is_a_row(namespace, quick, monkeypatch):
     assert statuses(report) == {1: "timed", 2: "hang"}
     assert "did not end" in report.rows[1].reason
     live.gone(op.qualname)
+
+
+def test_a_hang_does_not_outlast_the_budget(namespace, quick, monkeypatch):
+    monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 60.0)
+    text = CELL.format(values="1, 2, 6").replace("volatile int j = 0; j < 40; ++j", "volatile int j = 0;; ++j")
+    op = scale_op(namespace, "1")
+    wb.cpp(op, text.replace("if (STEP == 2)", "if (STEP == 2 || STEP == 6)"))
+    report = op.tune("big", budget=2)
+    assert statuses(report) == {1: "timed", 2: "not reached", 6: "not reached"}
+    assert {r.reason for r in report.rows[1:]} <= {"the budget ended while it was tried", "the budget ended before it"}
+    assert report.stopped == "the budget of 2 s ended"
+    monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 0.5)
+    assert statuses(op.tune("big")) == {1: "timed", 2: "hang", 6: "hang"}, "what was not reached is tried again"
+    live.gone(op.qualname)
+
+
+def test_an_interrupt_before_anything_was_timed_says_so(scale, monkeypatch):
+    def interrupted(self, some):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RawSpace, "build", interrupted)
+    report = scale.tune("big")
+    assert set(statuses(report).values()) == {"not reached"} and report.stopped == "interrupted"
+    assert {r.reason for r in report.rows} == {"an interrupt came before it"}
+    assert "no configuration was timed: it ended before that, and what was installed runs" in str(report)
+    assert not report.frozen and torch.equal(scale(torch.ones(3)), 2 * torch.ones(3))
+
+
+def test_each_sample_of_a_mutating_op_starts_from_the_same_values(namespace, quick, monkeypatch):
+    """Halved again and again a tensor holds denormal numbers in the end, which take a CPU many times as long."""
+
+    @wb.op(f"{namespace}::halve_", mutates="x")
+    def halve_(x: Tensor) -> None:
+        x.mul_(0.5)
+
+    @halve_.cases
+    def _(t):
+        yield torch.ones(100)
+
+    wb.cpp(
+        halve_,
+        "//! tune STEP = 1, 2\n//! n = x.numel()\n"
+        "void halve_(float* x, int64_t n) { for (int64_t i = 0; i < n; ++i) x[i] *= 0.5f; }",
+    )
+    seen, usual = [], CpuClock._quickest
+
+    def quickest(self, call, blocks, count):
+        seen.append(next(c.cell_contents for c in call.run.__closure__ if isinstance(c.cell_contents, list))[0].max())
+        return usual(self, call, blocks, count)
+
+    monkeypatch.setattr(CpuClock, "_quickest", quickest)
+    assert halve_.tune().ok
+    assert len(seen) > 3 and set(map(float, seen)) == {1.0}
+    live.gone(halve_.qualname)
 
 
 def test_a_mutating_op_is_tuned_on_copies(namespace, quick):
@@ -300,8 +388,8 @@ def test_several_cases_each_have_their_winner(scale):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"case": "bug"}, "there is no case 'bug'; did you mean 'big'? its cases are 5x7, big"),
-        ({"case": []}, "no case was named; without any the bench cases are tuned"),
+        ({"case": "bug"}, "scale.tune: there is no case 'bug'; did you mean 'big'? its cases are 5x7, big"),
+        ({"case": []}, "scale.tune: no case is named; without any those with bench=True are taken, else the largest"),
         ({"budget": 0}, "budget is in seconds and more than 0, got 0; None for no limit"),
         ({"budget": -1.0}, "budget is in seconds and more than 0, got -1.0"),
         ({"budget": float("nan")}, "budget is in seconds and more than 0, got nan"),

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from . import edit_times, slots, source, tiers, waiting
+from . import edit_times, slots, source, tiers, waiting, which
 from .build import includes
 from .case import Case
-from .errors import SchemaError, WorkbenchError, stopped
+from .errors import WorkbenchError, stopped
 from .judge import examine, verdict
 from .judge.evidence import learn_layout
 from .reference import flat
@@ -87,11 +87,8 @@ def _chosen(op, names: Sequence[str] | None) -> tuple[Case, ...]:
     everything = op.case_list()
     if names is None:
         return everything
-    known = {c.name for c in everything}
-    for n in names:
-        if n not in known:
-            raise SchemaError(f"{op.name} has no case {n!r}; its cases are {', '.join(sorted(known)) or 'none'}")
-    return tuple(c for c in everything if c.name in names)
+    wanted = {id(c) for n in names for c in which.named(everything, n, op.name)}
+    return tuple(c for c in everything if id(c) in wanted)
 
 
 def judge_again(op) -> list[str]:

@@ -19,10 +19,8 @@ from .turn import in_turn, turn
 from .version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from .case import Case
     from .reports.inspection import Comparison, Inspection
     from .reports.measurement import Bench
     from .reports.profiling import Profile
@@ -129,11 +127,12 @@ class Op(Declared):
         >>> rmsnorm.bench(sweep=lambda t, cols=(256, 512): (t(8192, cols), t(cols))).rows[0].time_us
 
         `against`: "reference", "torch.compile", "former", versions, callables, or a mapping that names them; one with
-        another result is told and not timed. Without `cases` those with `bench=True`, else the largest. Verdicts are
-        FASTER, SLOWER, SAME (within 2 % on a GPU, 4 % on a CPU) and UNCLEAR. Times are the device's on a GPU, its L2
-        cache emptied unless `cold=False`. `budget` is seconds for all timing, 4 a case without it; most need less.
-        `backward=True` times gradients, too, as is done where a backward was written. WorkbenchError for what makes no
-        sense: an empty sweep, no cases, a name that is nobody's.
+        another result is told and not timed. `cases` are names, numbers, `wb.case(...)` or inputs `(x, w)`, one or a
+        list of these; without it those with `bench=True`, else the largest. Verdicts are FASTER, SLOWER, SAME (within
+        2 % on a GPU, 4 % on a CPU) and UNCLEAR. Times are the device's on a GPU, its L2 cache emptied unless
+        `cold=False`. `budget` is seconds for all timing, 4 a case without it; most need less. `backward=True` times
+        gradients, too, as is done where a backward was written. WorkbenchError for what makes no sense: an empty
+        sweep, no cases, a name that is nobody's.
         """
         from functools import partial
 
@@ -150,11 +149,12 @@ class Op(Declared):
 
     @in_turn
     def profile(
-        self, case: str | Case | None = None, *, device: str | None = None, backward: bool = True, counters: bool = True
+        self, case: object = None, *, device: str | None = None, backward: bool = True, counters: bool = True
     ) -> Profile:
         """Where the time of a call goes: by kernel and by op, on a timeline, with memory, and what to do about it.
 
         >>> rmsnorm.profile()                              # the case with `bench=True`, else the largest
+        >>> rmsnorm.profile((x, w))                        # these inputs; a case by name or number
         >>> report = rmsnorm.profile("llama", backward=False)
         >>> report.phase("forward").kernel_us, report.advice[0].text
         >>> report.export_chrome_trace("rmsnorm.json")     # as often as you like
@@ -175,7 +175,7 @@ class Op(Declared):
     @in_turn
     def tune(
         self,
-        case: str | Case | Sequence[str | Case] | None = None,
+        case: object = None,
         *,
         slot: str = "forward",
         device: str | None = None,
@@ -193,7 +193,7 @@ class Op(Declared):
         latter. All are compiled side by side, tried on the case in the worker, outputs poisoned, and those that agree
         are timed, for `budget` seconds in all (None: no limit). What fails is a row with its reason. An interrupt keeps
         the best so far. Results are kept on disk for the source, machine and case: known ones are not tried again.
-        Without a case the bench cases are tuned. `executor`, any of concurrent.futures, builds and measures in other
+        `case` is what `bench` takes as cases. `executor`, any of concurrent.futures, builds and measures in other
         processes or on other machines, the best ones once more here:
 
         >>> matmul.tune("4096", executor=dask.distributed.Client("scheduler:8786").get_executor())

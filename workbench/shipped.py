@@ -7,7 +7,6 @@ tuned as here, with nothing looked up or kept.
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,7 +76,7 @@ def measure(what: What) -> list[dict[str, Any]]:
 
     from .judge.configured import Tried
     from .reports.tuning import Tuning
-    from .tune.run import Run
+    from .tune.run import run
     from .tune.task import Task
 
     with _one_at_a_time, torch.no_grad():
@@ -91,7 +90,7 @@ def measure(what: What) -> list[dict[str, Any]]:
         task = Task(what.case.label, space, Nowhere(), partial(tried.check, space), tried.call, tried.clock,
                     version.kernel.unrunnable)  # fmt: skip
         report = Tuning(op.qualname, version.slot, version.device, version.number, version.language, (task.label,), ())
-        found = Run(report, [task], math.inf)()
+        found = run(report, [task])
     rows = {Candidate(r.config, r.kernel): r for r in found.rows}
     kept = ("status", "time_us", "reason", "registers", "shared", "spills")
     return [{**{k: getattr(rows[a], k) for k in kept}, "place": socket.gethostname()} for a in asked]

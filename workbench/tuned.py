@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import slots
+from . import slots, which
 from .case import Case
 from .errors import SchemaError
-from .judge.configured import Tried, form_of
+from .judge.configured import Tried
+from .register import traces
 from .reports.tuning import Tuning
 from .tiers import Kernel
 from .tiers.raw import RawKernel
 from .tune import identity
-from .tune.run import Run
+from .tune.run import run
 from .tune.shelf import Shelf
 from .tune.space import Candidate
 from .tune.task import Task, Tell
@@ -32,7 +33,7 @@ BUDGET_S = 60.0
 
 def tune(
     op,
-    case: str | Case | Sequence[str | Case] | None = None,
+    case: object = None,
     *,
     slot: str = "forward",
     device: str | None = None,
@@ -51,7 +52,7 @@ def tune(
             f"configs= widens the space of a Triton cell; v{version.number} of {op.name} is {version.how}: "
             f"write the values into the cell, '//! tune {names.partition(',')[0]} = ...'"
         )
-    cases = list({c.label: c for c in _cases(op, case)}.values())
+    cases = list({c.label: c for c in which.cases(op, case, verb="tune")}.values())
     tasks = [_task(op, version, c, configs) for c in cases]
     if not tasks[0].space.candidates or (len(tasks[0].space.candidates) == 1 and not configs):
         raise SchemaError(_nothing(op, version))
@@ -61,7 +62,7 @@ def tune(
     )  # fmt: skip
     if version.device == "cuda" and not kernel.unrunnable:
         torch.cuda.init()
-    found = Run(report, tasks, budget_s, executor, tell)()
+    found = run(report, tasks, budget_s, executor, tell)
     if found.frozen and kernel.tier == "triton":
         kernel.trace()
         slots.settle(op)  # compiled callers took the launcher into their graphs
@@ -119,37 +120,6 @@ def _nothing(op, version: Version) -> str:
     return f"{said}: `tune` lines are for raw cells"
 
 
-def _cases(op, wanted: str | Case | Sequence[str | Case] | None) -> list[Case]:
-    """Those named; without names the bench cases, or else the largest one."""
-    everything = op.case_list(bench=True)
-    if wanted is None:
-        if not everything:
-            raise SchemaError(f"{op.name}.tune: there are no cases to tune for; add some with @{op.name}.cases")
-        bench = [c for c in everything if c.bench]
-        return bench or [max(everything, key=lambda c: _numel(form_of(op, c)))]
-    found: list[Case] = []
-    for one in [wanted] if isinstance(wanted, (str, Case)) else list(wanted):
-        if isinstance(one, Case):
-            found.append(one)
-            continue
-        mine = [c for c in everything if one in (c.name, c.label)]
-        if not mine:
-            near = difflib.get_close_matches(str(one), [c.name for c in everything], 1)
-            names = ", ".join(dict.fromkeys(c.name for c in everything)) or "none"
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise SchemaError(f"{op.name}.tune: there is no case {one!r}; {hint}its cases are {names}")
-        found += mine
-    if not found:
-        raise SchemaError(f"{op.name}.tune: no case was named; without any the bench cases are tuned")
-    return found
-
-
-def _numel(found: object) -> int:
-    if isinstance(found, tuple) and len(found) == 3 and isinstance(found[0], str) and isinstance(found[1], tuple):
-        return math.prod(found[1])
-    return sum(map(_numel, found)) if isinstance(found, tuple) else 0
-
-
 def _shipment(one: Tried, some: Sequence[Candidate]) -> Shipment:
     from . import shipped  # for an executor alone
 
@@ -159,8 +129,9 @@ def _shipment(one: Tried, some: Sequence[Candidate]) -> Shipment:
 def _task(op, version: Version, case: Case, configs: object) -> Task:
     one = Tried(op, version, case)
     space = one.space(configs)
-    shelf = Shelf(identity.key(version.kernel, form_of(op, case)))
+    judge = repr((traces.judge_digest(op.definition), case.error, case.atol, case.rtol))
+    shelf = Shelf(identity.key(version.kernel, which.form_of(op, case), judge))
     return Task(
-        case.label, space, shelf, lambda some: one.check(space, some), one.call, one.clock, version.kernel.unrunnable,
+        case.label, space, shelf, partial(one.check, space), one.call, one.clock, version.kernel.unrunnable,
         lambda some: _shipment(one, some),
     )  # fmt: skip

@@ -141,6 +141,69 @@ def test_bench_hands_on_what_is_asked_for(capsys, folder, monkeypatch):
     assert asked == [{"cases": ["odd", "4x8"], "budget": 2.0}, {}]
 
 
+@pytest.fixture
+def three(tmp_path, namespace):
+    """A file with three ops, the first and the last of which have the case "odd"; measured, the first one raises."""
+    text = "import torch\nfrom torch import Tensor\nimport workbench as wb\n"
+    for name, case in (("first", "odd"), ("second", "even"), ("third", "odd")):
+        text += f"""
+@wb.op("{namespace}::{name}")
+def {name}(x: Tensor) -> Tensor:
+    return x + 1
+
+@{name}.cases
+def _(t):
+    yield wb.case("{case}", t(4, 8))
+"""
+    file = tmp_path / "op.py"
+    file.write_text(text)
+    return file
+
+
+def bench_of_one_that_raises(self, **options):
+    from workbench.measure import points
+
+    points.points(self, options.get("cases"))
+    if self.name == "first":
+        raise ZeroDivisionError("by the reference")
+    return Check(self.qualname, (Row("agreement", "odd", "pass"),))
+
+
+def test_an_op_that_raises_does_not_stop_the_others(capsys, three, monkeypatch, namespace):
+    monkeypatch.setattr(wb.Op, "bench", bench_of_one_that_raises)
+    code, out, err = run(capsys, "bench", three, "--case", "odd")
+    assert code == 1 and f"{namespace}::third" in out
+    assert f"{namespace}::first | " in err and "raised ZeroDivisionError: by the reference" in err
+    assert f"{namespace}::second | SchemaError: second.bench: there is no case 'odd'" in err
+    code, out, err = run(capsys, "bench", three, "--case", "odd", "--json")
+    said = json.loads(out)
+    assert (code, said["ok"], [r["op"] for r in said["reports"]]) == (1, False, [f"{namespace}::third"])
+    assert {n: e["kind"] for n, e in said["errors"].items()} == {
+        f"{namespace}::first": "ZeroDivisionError",
+        f"{namespace}::second": "SchemaError",
+    }
+
+
+def test_what_is_asked_of_all_ops_in_vain_is_2(capsys, three, namespace):
+    code, out, err = run(capsys, "profile", three, "--case", "huge")
+    assert (code, out) == (2, "")
+    assert [line.partition(" | ")[0] for line in err.splitlines()] == [
+        f"{namespace}::{name}" for name in ("first", "second", "third")
+    ]
+
+
+def test_an_interrupt_prints_what_was_found_and_goes_on_with_no_other_op(capsys, three, monkeypatch, namespace):
+    asked = []
+
+    def check(self, level, sanitize):
+        asked.append(self.name)
+        return Check(self.qualname, (Row("agreement", "odd", "pass"), Row("stopped", "", "skip", "by an interrupt")))
+
+    monkeypatch.setattr(wb.Op, "check", check)
+    code, out, err = run(capsys, "check", three)
+    assert (code, asked, err) == (130, ["first"], "interrupted\n") and f"{namespace}::first" in out
+
+
 def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
     from workbench.measure import profile_machine, profile_run
 
@@ -155,7 +218,7 @@ def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
     code, _, err = run(capsys, "profile", folder, "--html", folder / "no" / "p.html")
     assert code == 2 and "the page was not written to" in err
     code, _, err = run(capsys, "profile", folder, "--case", "even")
-    assert code == 2 and "has no case 'even'; it has '4x8', 'odd'" in err
+    assert code == 2 and "scale.profile: there is no case 'even'; its cases are 4x8, odd" in err
 
 
 def test_doctor_is_1_where_something_does_not_work(capsys, monkeypatch):

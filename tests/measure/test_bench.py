@@ -240,6 +240,28 @@ def test_an_interrupt_keeps_the_rows_so_far(versions):
     assert torch.equal(versions(torch.ones(3)), 2 * torch.ones(3))
 
 
+def test_an_interrupt_among_the_samples_of_a_case_keeps_them(versions):
+    class Interrupted(Scripted):
+        count = 0
+
+        def sample(self, calls, orders):
+            self.count += len(orders)
+            if self.count > 5:
+                raise KeyboardInterrupt
+            return super().sample(calls, orders)
+
+        def rounds(self, calls):
+            return 1
+
+    clock = Interrupted(others=1e-3)
+    report = bench(
+        versions, ["former"], ["4x128", "large"], clock=clock, now=Clock(), lend=partial(Lent, versions)
+    )  # fmt: skip
+    assert report.stopped and {(r.case, r.samples) for r in report.rows} == {("4x128", 5)}
+    assert report.notes[0] == "stopped by an interrupt after 0 of 2, and in the middle of 4x128 float32"
+    assert versions.runs().number == 2
+
+
 def test_progress_is_told(versions):
     told = []
     run(versions, tell=told.append)

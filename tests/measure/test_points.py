@@ -86,10 +86,10 @@ def test_a_function_whose_defaults_are_the_values(norm):
         (None, lambda t, cols=(): (t(2, cols), t(cols)), "'cols' no values"),
         ("wide", lambda t, cols=(1,): (t(2, cols), t(cols)), "leave out cases="),
         (None, 3, "write sweep="),
-        ("llama", None, "no case 'llama'; there are 4x128, odd, wide"),
+        ("llama", None, "norm.bench: there is no case 'llama'; its cases are 4x128, odd, wide"),
         ("wida", None, "did you mean 'wide'"),
-        ([], None, "leaves nothing to measure"),
-        (7, None, "names of cases are wanted"),
+        ([], None, "norm.bench: no case is named"),
+        (7, None, r"norm.bench: there is no case number 7; its cases are 0 4x128 float32, .*wide"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_said(norm, cases, sweep, said):
@@ -102,7 +102,9 @@ def test_an_op_without_cases_says_how_to_give_it_one(namespace):
     def bare(x: Tensor) -> Tensor:
         return x * 2
 
-    with pytest.raises(WorkbenchError, match=r"no cases to measure on, and was not called yet\. .*@bare.cases"):
+    with pytest.raises(
+        WorkbenchError, match=r"bare.bench: there are no cases, and bare was not called yet\. .*@bare.cases"
+    ):
         points(bare)
     bare(torch.ones(4, 4))
     assert [p.label for p in points(bare)] == ["4x4 float32"]

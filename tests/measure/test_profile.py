@@ -10,9 +10,9 @@ from torch import Tensor
 
 import workbench as wb
 from tests.live import NORM, NORM_BACKWARD
+from workbench import which
 from workbench.errors import WorkbenchError
 from workbench.measure import memory, profile_machine, profile_run
-from workbench.measure import profile as profiling
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +80,9 @@ def test_native_code_is_a_kernel_forward_and_backward(namespace):
 
 def test_without_a_name_the_case_to_be_measured_else_the_largest(namespace):
     op = scaled(namespace)
-    assert profiling.choose(op, None).label == "large float32"
-    assert profiling.choose(op, "4x8 bfloat16").label == "4x8 bfloat16"
-    assert profiling.choose(op, "odd").label == "odd float32"
+    assert which.case(op, verb="profile").label == "large float32"
+    assert which.case(op, "4x8 bfloat16", verb="profile").label == "4x8 bfloat16"
+    assert which.case(op, "odd", verb="profile").label == "odd float32"
 
     @wb.op(f"{namespace}::plain")
     def plain(x: Tensor) -> Tensor:
@@ -94,14 +94,14 @@ def test_without_a_name_the_case_to_be_measured_else_the_largest(namespace):
         yield t(8, 8)
         yield t(5)
 
-    assert profiling.choose(plain, None).label == "8x8 float32"
+    assert which.case(plain, verb="profile").label == "8x8 float32"
 
 
 def test_a_case_that_there_is_none_of_is_told_with_those_that_there_are(namespace):
     op = scaled(namespace)
-    with pytest.raises(WorkbenchError, match=r"has no case 'lllama'; it has '4x8', 'odd', 'large'"):
+    with pytest.raises(WorkbenchError, match="there is no case 'lllama'; its cases are 4x8, odd, large"):
         op.profile("lllama")
-    with pytest.raises(WorkbenchError, match="has no case 'larg'; did you mean 'large'"):
+    with pytest.raises(WorkbenchError, match="there is no case 'larg'; did you mean 'large'"):
         op.profile("larg")
 
 
@@ -110,9 +110,7 @@ def test_an_op_without_cases_is_profiled_on_a_call_like_its_last(namespace):
     def plain(x: Tensor) -> Tensor:
         return -x
 
-    with pytest.raises(
-        WorkbenchError, match="has no cases and was never called: there is nothing to profile. Give it some"
-    ):
+    with pytest.raises(WorkbenchError, match="there are no cases, and plain was not called yet. Give it one"):
         plain.profile()
     plain(torch.ones(3, 4))
     assert plain.profile().case == "3x4 float32"

@@ -162,6 +162,14 @@ def test_matrix_products_are_not_judged_by_bandwidth():
     assert not {"bandwidth-bound", "several launches", "below the ceiling"} & set(told(seen))
 
 
+def test_several_matrix_products_are_not_to_be_made_into_one_kernel():
+    """Those of a small size are bound by neither arithmetic nor memory, and yet nothing fuses them."""
+    few = on(GPU, copy_gb_per_s=0.0, launches=3, kernel_us=412.0)
+    assert "several launches" in told(few)
+    several = on(GPU, copy_gb_per_s=0.0, launches=3, kernel_us=412.0, moved_bytes=327_680, flops=8_388_608)
+    assert "several launches" not in told(several)
+
+
 @pytest.mark.parametrize(
     "torchs", [on(CPU, native=False, threads_busy=0.98), on(CPU, row(name="aten::mul"), threads_busy=0.98)]
 )

@@ -5,12 +5,16 @@ import random
 import pytest
 
 from tests.measure.fakes import Clock, Gpu
-from workbench.measure.clock import Call, CpuClock, GpuClock
-from workbench.measure.timing import LEAST, LEAST_OVER, Timed, compare
+from workbench.measure.clock import MUTATING, Call, CpuClock, GpuClock
+from workbench.measure.timing import LEAST, LEAST_LONG, LEAST_OVER, Timed, compare
 
 
 def gpu_calls(gpu, *seconds):
     return [Call(f"k{i}", gpu.kernel(s)) for i, s in enumerate(seconds)]
+
+
+def no_samples(calls, relevant):
+    return Timed(tuple(c.name for c in calls), relevant)
 
 
 @pytest.mark.parametrize("seconds", [5e-6, 2e-3])
@@ -19,7 +23,7 @@ def test_a_kernels_time_is_the_devices_without_launch_events_or_flush(seconds):
     clock = GpuClock(gpu, cold=True, overhead_s=1e-6)
     (call,) = gpu_calls(gpu, seconds)
     clock.warm(call)
-    timed = compare(clock, [call], 0.02, 5.0, now=gpu.now)
+    timed = compare(clock, [call], no_samples([call], 0.02), 5.0, now=gpu.now)
     assert timed.seconds(0).mid == pytest.approx(seconds, rel=1e-6)
     assert clock.hidden
     assert len(timed.rounds) == LEAST
@@ -62,7 +66,7 @@ def test_a_warm_cache_is_not_emptied():
     calls = gpu_calls(gpu, 5e-6, 6e-6)
     for call in calls:
         clock.warm(call)
-    timed = compare(clock, calls, 0.02, 5.0, now=gpu.now)
+    timed = compare(clock, calls, no_samples(calls, 0.02), 5.0, now=gpu.now)
     assert gpu.flushed == 0
     assert timed.verdict(1) == "FASTER"
     assert timed.log_ratio(1).exp().mid == pytest.approx(1.2)
@@ -99,7 +103,7 @@ def test_what_has_to_be_swapped_in_has_a_queue_of_its_own():
     theirs = Call("v1", gpu.kernel(8e-6), None, lambda: seen.append("in"), lambda: seen.append("out"))
     for call in (ours, theirs):
         clock.warm(call)
-    timed = compare(clock, [ours, theirs], 0.02, 5.0, now=gpu.now)
+    timed = compare(clock, [ours, theirs], no_samples([ours, theirs], 0.02), 5.0, now=gpu.now)
     assert timed.log_ratio(1).exp().mid == pytest.approx(1.6)
     assert seen == ["in", "out"] * (len(seen) // 2)
 
@@ -114,12 +118,29 @@ def test_a_sample_on_a_cpu_is_the_quickest_of_several_blocks():
     assert clock.sample([call], [[0]] * 4) == [[pytest.approx(1e-4)]] * 4
 
 
+def test_calls_that_mutate_what_they_are_given_start_each_block_from_the_same_values():
+    now, value, least = Clock(), [1.0], []
+
+    def halve():
+        value[0] /= 2
+        least.append(value[0])
+        now.at += 1e-6
+
+    clock = CpuClock(now)
+    call = Call("halve_", halve, before=lambda: value.__setitem__(0, 1.0))
+    clock.warm(call)
+    least.clear()
+    assert clock.sample([call], [[0]] * 3) == [[pytest.approx(1e-6)]] * 3
+    assert len(least) == 3 * 8 * MUTATING and min(least) == 0.5**MUTATING
+
+
 def test_long_calls_are_samples_by_themselves():
     now = Clock()
     clock = CpuClock(now)
     clock.warm(Call("slow", now.takes(0.5)))
     clock.warm(Call("middling", now.takes(0.02)))
     assert clock.inner == {"slow": (1, 1), "middling": (2, 1)}
+    assert now.at == pytest.approx(0.5 + 2 * 0.02), "one that is long is called once"
 
 
 def test_an_op_against_itself_is_the_same_and_a_drift_falls_out_of_the_ratio():
@@ -132,7 +153,7 @@ def test_an_op_against_itself_is_the_same_and_a_drift_falls_out_of_the_ratio():
     calls = [Call("v1", run), Call("again", run)]
     for call in calls:
         clock.warm(call)
-    timed = compare(clock, calls, 0.04, 5.0, now=now)
+    timed = compare(clock, calls, no_samples(calls, 0.04), 5.0, now=now)
     assert timed.verdict(1) == "SAME"
     assert abs(timed.log_ratio(1).mid) < 0.02
 
@@ -150,22 +171,23 @@ def test_ten_percent_are_found_through_noise_of_as_much():
     calls = [Call("v2", taking(1e-3)), Call("v1", taking(1.1e-3))]
     for call in calls:
         clock.warm(call)
-    assert compare(clock, calls, 0.04, 5.0, now=now).verdict(1) == "FASTER"
-    assert compare(clock, calls[::-1], 0.04, 5.0, now=now).verdict(1) == "SLOWER"
+    assert compare(clock, calls, no_samples(calls, 0.04), 5.0, now=now).verdict(1) == "FASTER"
+    assert compare(clock, calls[::-1], no_samples(calls, 0.04), 5.0, now=now).verdict(1) == "SLOWER"
 
 
-def test_a_budget_ends_it_and_nothing_is_claimed():
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.3, LEAST_LONG), (0.003, LEAST_OVER)])
+def test_a_budget_ends_it_and_nothing_is_claimed(seconds, rounds):
     now, drawn = Clock(), random.Random(3)
 
     def run():
-        now.at += 0.3 * drawn.choice([1, 2, 4])
+        now.at += seconds * drawn.choice([1, 2, 4])
 
     clock = CpuClock(now)
     calls = [Call("v1", run), Call("v0", run)]
     for call in calls:
         clock.warm(call)
-    timed = compare(clock, calls, 0.04, 1e-3, now=now)
-    assert len(timed.rounds) == LEAST_OVER
+    timed = compare(clock, calls, no_samples(calls, 0.04), 1e-3, now=now)
+    assert len(timed.rounds) == rounds
     assert timed.verdict(1) == "UNCLEAR"
 
 

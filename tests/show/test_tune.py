@@ -84,10 +84,10 @@ def over(*dtypes):
 
 def test_of_several_dtypes_the_headline_says_which():
     report = over("float32", "bfloat16")
-    said = "UNROLL=8: 1.08 ms on big float32, 1.00 x as fast as the first one; 1.20 x as fast on big bfloat16"
+    said = "UNROLL=8: 1.08 ms on big float32, as fast as the first one; 1.20 x as fast on big bfloat16"
     assert tune_words.verdict(report) == said and f"  {said}\n" in str(report)
     assert said.replace(" x ", " × ") in read(html.of(report))
-    assert tune_words.verdict(over("float32")) == "UNROLL=8: 1.08 ms, 1.00 x as fast as the first one"
+    assert tune_words.verdict(over("float32")) == "UNROLL=8: 1.08 ms, as fast as the first one"
     assert tune_words.verdict(over(*"abcdef")).endswith(
         "on big b; 1.20 x as fast on big c; 1.20 x as fast on big d; and 2 cases below"
     )

@@ -233,7 +233,15 @@ def test_a_new_op_from_its_signature(namespace):
         op(torch.ones(3), 1.0)
 
 
-def test_a_void_function_fills_what_directives_make(namespace):
+@pytest.fixture
+def asked(monkeypatch) -> list[dict]:
+    """The dtypes that were tried at a call, by the names of the arguments."""
+    found, arrived = [], slots.arrived
+    monkeypatch.setattr(slots, "arrived", lambda op, v, dtypes: found.append(dtypes) or arrived(op, v, dtypes))
+    return found
+
+
+def test_a_void_function_fills_what_directives_make(namespace, asked):
     @wb.op(f"{namespace}::rmsnorm", returns=("y",))
     def rmsnorm(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
@@ -251,6 +259,10 @@ void rms_norm(torch::Tensor x, torch::Tensor w, torch::Tensor y, float epsilon) 
     x, w = torch.randn(3, 8), torch.randn(8)
     assert rmsnorm.runs().tier == "full"
     torch.testing.assert_close(rmsnorm(x, w), rmsnorm.reference(x, w))
+    assert not asked
+    for _ in range(2):
+        torch.testing.assert_close(rmsnorm(x.double(), w.double()), rmsnorm.reference(x.double(), w.double()))
+    assert asked == [{"x": torch.float64, "w": torch.float64}]
 
 
 def test_a_void_function_that_reads_no_strides_is_tried_as_it_runs(namespace):
@@ -273,14 +285,6 @@ void doubled(const at::Tensor& x, at::Tensor& out) {
 """)  # fmt: skip
     x = torch.randn(5, 3).t()
     assert doubled.runs().number == 1 and torch.equal(doubled(x), x * 2)
-
-
-@pytest.fixture
-def asked(monkeypatch) -> list[dict]:
-    """The dtypes that were tried at a call, by the names of the arguments."""
-    found, arrived = [], slots.arrived
-    monkeypatch.setattr(slots, "arrived", lambda op, v, dtypes: found.append(dtypes) or arrived(op, v, dtypes))
-    return found
 
 
 def test_a_backward_with_saved_tensors_and_several_results(namespace, asked):

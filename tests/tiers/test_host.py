@@ -804,3 +804,37 @@ Tensor twice(const Tensor& x) {
         with pytest.raises(RuntimeError, match="was tried for x float16 and goes out of bounds"):
             twice(x.half())
     assert twice(x).equal(2 * x)
+
+
+def test_dtypes_that_arrive_later_at_a_void_function_are_tried_first(namespace):
+    @wb.op(f"{namespace}::twice")
+    def twice(x: Tensor, w: Tensor | None = None) -> Tensor:
+        return x * 2
+
+    @twice.cases
+    def _(t):
+        yield t(5, 123), None
+
+    wb.cpp(
+        twice,
+        """
+//! out = empty_like(x)
+void twice(const Tensor& x, Tensor& out) {
+  if (x.scalar_type() == ScalarType::Double) {
+    for (int64_t i = 0; i < x.numel(); ++i) ((double*)out.data_ptr())[i] = 2 * ((const double*)x.data_ptr())[i];
+    return;
+  }
+  for (int64_t i = 0; i < x.numel(); ++i) ((float*)out.data_ptr())[i] = 2 * ((const float*)x.data_ptr())[i];
+}""",
+    )  # a dtype that it does not know is read as float: twice as far as a half goes
+    x = torch.randn(3, 4)
+    assert twice(x).equal(2 * x)
+    for _ in range(2):
+        assert twice(x.double()).equal(2 * x.double())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="was tried for x float16 and goes out of bounds"):
+            twice(x.half())
+    assert twice(x).equal(2 * x) and twice(x, torch.ones(2, dtype=torch.int32)).equal(2 * x)
+    twice.restore(0)
+    twice.restore(1)
+    assert twice(x.double()).equal(2 * x.double())

@@ -125,7 +125,7 @@ def test_each_is_compiled_and_a_bad_one_is_told(op):
 @pytest.mark.skipif(gpu.present(), reason="the interpreter runs it where there is no GPU")
 def test_each_is_tried_on_the_case_by_itself(op):
     tried, space = space_of(op, [{"BLOCK": 512, "num_warps": 8}])
-    found = tried.check(space, [c for c in space.candidates if c.config["BLOCK"] != 1024])
+    found = list(tried.check(space, [c for c in space.candidates if c.config["BLOCK"] != 1024]))
     assert [status for status, _ in found] == ["agree", "agree", "mismatch", "agree"]
     assert "elements differ" in found[2][1]
 

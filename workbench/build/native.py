@@ -37,13 +37,15 @@ class Instance:
     """A compiled body: for which dtypes (of all tensors in the declaration's order, None where one is None).
 
     `library` is the path of a shared object, or of a cubin; `symbols` are what the compiler called the kernels of a
-    cubin, in the order in which they are launched.
+    cubin, in the order in which they are launched. `exact`: it is for arguments of just these dtypes, though its
+    functions would take others.
     """
 
     dtypes: tuple[torch.dtype | None, ...]
     library: str
     body: Coded
     symbols: tuple[str, ...] = ()
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,11 @@ def _codes(declaration: Declaration, instance: Instance) -> ctypes.Array:
     """The dtypes that this instance serves: any for a tensor that no kernel takes, and for one that is None the one
     that its pointer is of.
     """
+    if instance.exact:
+        arguments = {a.name for a in declaration.arguments}
+        known = dict(zip(declaration.tensors, instance.dtypes, strict=True))
+        codes = [DTYPE_CODES.get(d, NONE) if n in arguments else ANY for n, d in known.items()]
+        return (ctypes.c_int8 * max(1, len(codes)))(*codes)
     slots = {v: declaration.aliases.get(n, n) for v, n in enumerate(declaration.values)}
     pointers = {slots[v]: t[:-1] for parameters in instance.body.parameters for v, t in parameters if t.endswith("*")}
     codes = []

@@ -38,15 +38,32 @@ def main(words: Sequence[str] | None = None, out: TextIO | None = None, err: Tex
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has seen enough
         return OK
-    except WorkbenchError as error:
-        return _failed(given, error, out, err)
     except (Exception, SystemExit) as error:  # the user's own code may raise anything, or end the program
-        return _raised(given, error, out, err)
+        if given.json:
+            print(json.dumps({"command": given.command, "ok": False, "error": _data(error)}), file=out)
+        else:
+            print(_text(error), file=err)
+        return _code(error)
+    return _told(given, outcome, out, err)
+
+
+def _told(given: argparse.Namespace, outcome: Outcome, out: TextIO, err: TextIO) -> int:
+    """Print what there is, and what was raised for some of the ops. They decide the code where nothing else does."""
+    ok = outcome.ok and not outcome.errors and not outcome.stopped
     if given.json:
-        print(json.dumps({"command": given.command, "ok": outcome.ok, **plain(outcome.data)}), file=out)
-    else:
+        errors = {"errors": {name: _data(error) for name, error in outcome.errors.items()}} if outcome.errors else {}
+        print(json.dumps({"command": given.command, "ok": ok, **plain(outcome.data), **errors}), file=out)
+    elif outcome.text:
         print(outcome.text, file=out)
-    return OK if outcome.ok else FAILED
+    for name, error in outcome.errors.items():
+        if not given.json:
+            print(f"{name} | {_text(error)}", file=err)
+    if outcome.stopped:
+        print("interrupted", file=err)
+        return INTERRUPTED
+    if outcome.errors and not outcome.text:
+        return min(_code(error) for error in outcome.errors.values())
+    return OK if ok else FAILED
 
 
 @contextmanager
@@ -70,27 +87,21 @@ def _apart(out: TextIO, err: TextIO) -> Iterator[None]:
         os.close(kept)
 
 
-def _failed(given: argparse.Namespace, error: WorkbenchError, out: TextIO, err: TextIO) -> int:
-    """What was wrong with what was asked for is 2, a kernel that does not build or agree is 1."""
-    kind = type(error).__name__
-    if given.json:
-        said: dict[str, Any] = {"kind": kind, "message": str(error)}
-        if isinstance(error, BuildError):
-            said["diagnostics"] = plain(error.diagnostics)
-        print(json.dumps({"command": given.command, "ok": False, "error": said}), file=out)
-    else:
-        print(f"{kind}: {error}", file=err)
+def _code(error: BaseException) -> int:
+    """What was wrong with what was asked for is 2; a kernel that does not build or agree, or the user's code, is 1."""
     asked = error.asked if isinstance(error, SaveError) else type(error) in (SchemaError, WorkbenchError)
     return USAGE if asked else FAILED
 
 
-def _raised(given: argparse.Namespace, error: BaseException, out: TextIO, err: TextIO) -> int:
-    """What the user's code raised is told as any failure is."""
-    if given.json:
-        print(json.dumps({"command": given.command, "ok": False, "error": raised.data(error)}), file=out)
-    else:
-        print(raised.text(error), file=err)
-    return FAILED
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, WorkbenchError) else raised.text(error)
+
+
+def _data(error: BaseException) -> dict[str, Any]:
+    if not isinstance(error, WorkbenchError):
+        return raised.data(error)
+    said: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+    return {**said, "diagnostics": plain(error.diagnostics)} if isinstance(error, BuildError) else said
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ import argparse
 import runpy
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,16 @@ def profile(given: argparse.Namespace) -> Outcome:
     ops, _ = loaded(given.paths, tell=not given.json)
     if len(ops) > 1 and (given.trace or given.html):
         raise WorkbenchError(f"--trace and --html are for one op, and {len(ops)} were loaded: {_names(ops)}")
-    reports = [op.profile(given.case) for op in ops]
-    for report in reports:
+
+    def look(op: Op) -> Report:
+        report = op.profile(given.case)
         if given.trace:
             report.export_chrome_trace(given.trace)
         if given.html:
             written(given.html, report)
-    return of_reports(reports)
+        return report
+
+    return of_ops(ops, look)
 
 
 def save(given: argparse.Namespace) -> Outcome:
@@ -109,9 +113,32 @@ def written(path: str, report: Report) -> None:
 
 
 def each(given: argparse.Namespace, verb: Callable[[Op], Report]) -> Outcome:
-    """One report for each op of the paths."""
+    """One report for each op of the paths. Several ops do not stop at one that raises: `errors` holds what it raised.
+
+    An interrupt ends it; what was found until then is there.
+    """
     ops, _ = loaded(given.paths, tell=not given.json)
-    return of_reports([verb(op) for op in ops])
+    return of_ops(ops, verb)
+
+
+def of_ops(ops: Sequence[Op], verb: Callable[[Op], Report]) -> Outcome:
+    """See `each`."""
+    reports: list[Report] = []
+    errors: dict[str, BaseException] = {}
+    stopped = False
+    for op in ops:
+        try:
+            reports.append(verb(op))
+        except KeyboardInterrupt:
+            stopped = True
+        except (Exception, SystemExit) as error:  # the reference is the user's own code, and may raise anything
+            errors[op.qualname] = error
+        stopped = stopped or bool(reports and getattr(reports[-1], "stopped", False))
+        if stopped:
+            break
+    if not reports and len(errors) == 1:
+        raise next(iter(errors.values()))
+    return replace(of_reports(reports), errors=errors, stopped=stopped)
 
 
 def loaded(paths: Sequence[str], *, tell: bool = True) -> tuple[list[Op], list[Line]]:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from .. import which
 from ..case import Case
 from ..check import agree
 from ..check.expect import Expected, leaves
-from ..inputs import Form, form, fresh, moved, tensors_in
-from ..measure.clock import Clock, CpuClock, GpuClock
+from ..inputs import fresh, moved, tensors_in
+from ..measure.clock import Call, Clock, CpuClock, GpuClock
+from ..measure.prepare import restoring
 from ..register import pullback
+from ..reports.tuning import NOT_REACHED
 from ..tiers.raw import RawKernel
 from ..trial import Job, Made
 from ..tune.raw import RawSpace
 from ..tune.space import Candidate, Space
 from ..version import Version
-from . import examine, outcomes
+from . import examine, outcomes, tryout_pool
 from .evidence import Evidence, evidence
 from .partners import schemas_of, worker_of
 from .steps import steps_of
 from .tryout_pool import Patience, until_all_ran
 
+LEAST_S = 1.0  # of a trial, when the budget is at its end
 ALIKE = 3  # results that further ones are held against, bit by bit
 
 
@@ -65,7 +70,7 @@ class Tried:
     def arguments(self) -> dict[str, object]:
         """Those of the native op by name; of tensors only the form is right, where no more is needed."""
         if self.version.slot == "forward":
-            return {name: _sketch(said, self.case, name, self.op) for name, said in form_of(self.op, self.case)}
+            return {name: _sketch(said, self.case, name, self.op) for name, said in which.form_of(self.op, self.case)}
         found = dict(self.evidence.values)
         if self.kernel.uses_saved:
             forward = self.op.runs("forward", self.version.device).kernel
@@ -82,13 +87,18 @@ class Tried:
 
     # ------------------------------------------------------------ trial
 
-    def check(self, space: Space, some: Sequence[Candidate]) -> list[tuple[str, str]]:
-        """Each of them on this case in the worker, outputs poisoned: "agree", or what went wrong."""
-        if isinstance(self.kernel, RawKernel):
-            return [self._checked(space, [one])[0] for one in some]
-        return self._checked(space, some)
+    def check(
+        self, space: Space, some: Sequence[Candidate], left_s: Callable[[], float] = lambda: math.inf
+    ) -> Iterator[tuple[str, str]]:
+        """Each of them on this case in the worker, outputs poisoned: "agree", or what went wrong, one after the other.
 
-    def _checked(self, space: Space, some: Sequence[Candidate]) -> list[tuple[str, str]]:
+        What does not end within `left_s()`, where that is less than the usual limit, was not reached.
+        """
+        alone = isinstance(self.kernel, RawKernel)
+        for group in [[one] for one in some] if alone else [some]:
+            yield from self._checked(space, group, left_s())
+
+    def _checked(self, space: Space, some: Sequence[Candidate], left_s: float) -> list[tuple[str, str]]:
         op, e = self.op, self.evidence
         loaded: Any = space.tried_as(some[0])[0]
         forward = op.runs("forward", self.version.device).kernel if self.kernel.uses_saved else None
@@ -105,8 +115,11 @@ class Tried:
             return Job(tuple(steps), libraries, schemas), own
 
         turns = [space.tried_as(one)[1] for one in some]
-        ran = until_all_ran(worker_of(loaded), job, turns, 1, Patience(len(turns)))
-        return [self._verdict(r[0]) if r else ("crash", "not tried: too many before it crashed") for r in ran]
+        ran = until_all_ran(worker_of(loaded), job, turns, 1, Patience(len(turns)), max(left_s, LEAST_S))
+        said = [self._verdict(r[0]) if r else ("crash", "not tried: too many before it crashed") for r in ran]
+        if left_s < tryout_pool.LIMIT_S:
+            said = [(NOT_REACHED, "the budget ended while it was tried") if s[0] == "hang" else s for s in said]
+        return said
 
     def _verdict(self, result: Any) -> tuple[str, str]:
         if result.status == "skip":
@@ -144,14 +157,15 @@ class Tried:
 
         return GpuClock(Cuda())
 
-    def call(self) -> Callable[[], object]:
-        """One call of the op on inputs of its own; a mutating op goes on changing these."""
-        op, device = self.op, self.version.device
+    def call(self) -> Call:
+        """One call of the op on inputs of its own, which are as they were before each sample."""
+        op, device, before = self.op, self.version.device, None
         with torch.no_grad():
             if self.version.slot == "forward":
                 values = moved(fresh(self._inputs()), device)
                 args, keywords = op.definition.split(list(values.values()))
                 run = op.forward_op
+                before = restoring([t for n in op.schema.mutated for t in tensors_in(values[n])])
             else:
                 args, keywords = self._backward_arguments(), {}
                 name = f"{self.kernel.native_schema.name}_backward"
@@ -161,7 +175,7 @@ class Tried:
             with torch.no_grad():
                 return run(*args, **keywords)
 
-        return call
+        return Call("", call, before)
 
     def _inputs(self) -> Mapping[str, object]:
         return {a.name: self.evidence.values[a.name] for a in self.op.schema.arguments}
@@ -210,7 +224,3 @@ def _sketch(said: Any, case: Case, name: str, op) -> object:
         return ast.literal_eval(said)
     except (ValueError, SyntaxError):  # a dtype, a device, infinity
         return case.bound(op.schema)[name]
-
-
-def form_of(op, case: Case) -> Form:
-    return getattr(case.recipe, "form", None) or form(case.bound(op.schema))

@@ -103,8 +103,10 @@ def learn_layout(op, kernel: Kernel, cases: Sequence[Case]) -> None:
     if kernel.slot == "backward" or op.reference is None:
         return
     for case in cases:
-        wanted = evidence(op, case, "forward").wanted
-        if any(o.strides is not None and not o.value.is_contiguous() for o in wanted.outputs):
+        found = evidence(op, case, "forward")
+        if not all(t.is_contiguous() for t in tensors_of(found.values).values()):
+            continue  # of such inputs a launcher asks in any case
+        if any(o.strides is not None and not o.value.is_contiguous() for o in found.wanted.outputs):
             kernel.layout = True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -82,17 +83,23 @@ class Patience:
 
 
 def until_all_ran(
-    worker: Runs, job_of: Callable[[Sequence[Any]], tuple], found: Sequence[Any], repeats: int, patience: Patience
+    worker: Runs,
+    job_of: Callable[[Sequence[Any]], tuple],
+    found: Sequence[Any],
+    repeats: int,
+    patience: Patience,
+    limit_s: float = math.inf,
 ) -> list[list[Result]]:
     """The results of each piece of evidence, `repeats` a piece; what a crash kept from running is run again.
 
-    Once patience is at an end, what a crash kept from running has no results.
+    Once patience is at an end, what a crash kept from running has no results. `limit_s` may be less than is usual for
+    the first input.
     """
     ran: list[list[Result]] = [[] for _ in found]
     todo = [i for i in range(len(found)) for _ in range(repeats)]
     while todo:
         job, own = job_of([found[i] for i in todo])
-        answer = worker.run(job, LIMIT_S + STEP_S * len(todo))
+        answer = worker.run(job, min(LIMIT_S, limit_s) + STEP_S * len(todo))
         results = [answer.results[place] for place in own]
         reached = next(
             (n for n, r in enumerate(results) if r.status == "skip" and r.detail == "not reached"), len(todo)

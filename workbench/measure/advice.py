@@ -11,7 +11,7 @@ SPREAD = {"cpu": 0.12, "cuda": 0.06}  # of the middle half of the samples, from 
 DRIFT = {"cpu": 0.08, "cuda": 0.04}
 NEAR, FAR = 0.85, 0.6  # shares of a ceiling
 MOST = 3
-SMALL_BYTES = 1 << 20
+SMALL_BYTES, SMALL_US = 1 << 20, 50.0  # below both the call itself may well be what takes the time
 
 
 def percent(share: float) -> str:
@@ -76,13 +76,15 @@ def _launches(own: Sequence[BenchRow], name: str) -> list[str]:
 
 
 def _ceiling(bench: Bench, own: Sequence[BenchRow], name: str) -> list[str]:
-    known = [r for r in own if r.share > 0]
+    known = [r for r in own if r.share > 0 and not r.detail]  # threads that wait for cores say nothing
     if not known:
         return []
     row = max(known, key=lambda r: r.time_us)
     if row.share > CACHED:
+        if any(c.busy for c in bench.ceilings):
+            return []
         return [f"{label(row)} stays in cache: memory is not what holds it back; try a larger case, too."]
-    if row.share < NEAR and bench.work_of(row).bytes < SMALL_BYTES:
+    if row.share < NEAR and bench.work_of(row).bytes < SMALL_BYTES and row.time_us < SMALL_US:
         return [f"{label(row)} is so small that the call itself takes most of the time: bench a larger case."]
     gap = f"{percent(1 - min(row.share, 1.0))} to {row.ceiling} on {label(row)}"
     version = bench.version.removeprefix("v").isdigit()

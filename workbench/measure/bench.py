@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,14 +17,14 @@ from ..reports.measurement import COPY, MATRIX, Bench, BenchRow, Ceiling, Work
 from ..reports.report import Progress
 from ..version import Version
 from . import advice, bench_options, ceilings, memory, nvml, statistics
-from .clock import Clock, CpuClock, GpuClock
+from .clock import Call, Clock, CpuClock, GpuClock
 from .contestants import Contestant, Lending, by_slot
 from .cupti import overhead_of
 from .device import Cuda
-from .extras import HELD_NOTE, extras, held_up
+from .extras import HELD_NOTE, Extras, extras, held_up
 from .points import Point, points
 from .prepare import NO_MEMORY, Prepared, Ready, prepare
-from .timing import Timed, compare
+from .timing import LEAST_LONG, Timed, compare
 
 
 @dataclass
@@ -47,6 +46,7 @@ class _Run:
     noises: list[tuple[float, str]] = field(default_factory=list)
     readings: list[nvml.Reading | None] = field(default_factory=list)
     spent_s: float = 0.0
+    stopped: str = ""  # where an interrupt came among samples that are kept
     done: int = 0
     start: float = 0.0
 
@@ -89,30 +89,42 @@ class _Run:
         """The rows of a point: those that agree are timed against each other."""
         calls = [r.call for r in prepared.ready if r.call is not None]
         found: dict[str, tuple[Timed, int]] = {}
+        costs: dict[str, Extras] = {}
         with torch.no_grad():
             if calls:
-                before = self.now()
-                try:
-                    timed = compare(
-                        self.clock, calls, statistics.RELEVANT[self.device], self.left_s(), now=self.now,
-                        tell=lambda t: self.standing(point, t), seed=self.done,
-                    )  # fmt: skip
-                finally:
-                    self.spent_s += self.now() - before
+                timed = self.compared(point, calls)
                 found = {c.name: (timed, i) for i, c in enumerate(calls)}
                 self.noises.append(advice.noise(calls[0].name, point.label, timed.of(0), self.device))
-            costs = {c.name: extras(c, self.clock, self.device) for c in calls}
+            for call in [] if self.stopped else calls:
+                costs[call.name] = extras(call, self.clock, self.device)
         rows: list[BenchRow] = []
         for ready in prepared.ready:
             c = ready.contestant
             if c.name not in found:
                 rows.append(_row(point, slot, c, status=ready.status, detail=ready.detail))
                 continue
-            cost = costs[c.name]
+            cost = costs.get(c.name, Extras())
             known = {**_times(*found[c.name]), "peak_mb": cost.peak_mb, "launch_us": cost.launch_us}
             known["detail"] = held_up(known["time_us"], cost.alone_us)
             rows.append(self.figures(_row(point, slot, c, **known), prepared.work, point.dtype))
         return _honest(rows)
+
+    def compared(self, point: Point, calls: Sequence[Call]) -> Timed:
+        """The samples of a point; an interrupt keeps those so far, if they are enough for an interval."""
+        timed = Timed(tuple(c.name for c in calls), statistics.RELEVANT[self.device])
+        before = self.now()
+        try:
+            compare(
+                self.clock, calls, timed, self.left_s(), now=self.now,
+                tell=lambda t: self.standing(point, t), seed=self.done,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if len(timed.rounds) < LEAST_LONG:
+                raise
+            self.stopped = f", and in the middle of {point.label}"
+        finally:
+            self.spent_s += self.now() - before
+        return timed
 
     def figures(self, row: BenchRow, todo: Work, dtype: str) -> BenchRow:
         """Rates, and the share of the ceiling that is nearer."""
@@ -189,6 +201,8 @@ def bench(
         try:
             for point, slot in tasks:
                 run.point(point, slot, entered[slot])
+                if stopped := bool(run.stopped):
+                    break
                 run.done += 1
         except KeyboardInterrupt:
             stopped = True
@@ -202,7 +216,9 @@ def _report(run: _Run, swept: tuple[str, ...], stopped: bool, version: Version, 
     if any(r.timed and r.detail for r in run.rows):
         notes.append(HELD_NOTE)
     if stopped:
-        notes.insert(0, f"stopped by an interrupt after {run.done} of {run.of}")
+        notes.insert(0, f"stopped by an interrupt after {run.done} of {run.of}{run.stopped}")
+    if any(c.busy for c in run.ceilings.values() if c is not None):
+        notes.append("ceilings were measured while other work shared the cores: shares of them are too large")
     if not run.clock.hidden:
         notes.append("launches could not be queued ahead of the device: times include waiting for the CPU")
     found = Bench(
@@ -227,11 +243,8 @@ def _noisy(run: _Run) -> list[str]:
     """The worst of what is to be said of noise, and on a CPU of other work."""
     worst = max(run.noises, default=(0.0, ""))[1]
     found = [worst] if worst else []
-    if run.device == "cpu":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-        if worst and load > 1.25 * cores:
-            found.append(f"other work shares the cores: a load of {load:.1f} on {cores}")
+    if run.device == "cpu" and worst and (load := ceilings.other_load()):
+        found.append(f"other work shares the cores: {load}")
     return found
 
 

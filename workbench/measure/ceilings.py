@@ -91,15 +91,29 @@ def path() -> Path:
 
 
 def _kept(kind: str, device: str, dtype: str, measure: Callable[[], float]) -> Ceiling:
+    """What was measured before; what a busy machine gave is measured once more by each process, and the best kept."""
     key = " | ".join([machine_key(device), kind, dtype])
-    known = _read()
-    entry = known.get(key)
+    entry, best = _read().get(key), 0.0
     if isinstance(entry, dict) and isinstance(entry.get("value"), (int, float)) and entry["value"] > 0:
-        return Ceiling(kind, float(entry["value"]), dtype, str(entry.get("day", "")))
-    found = Ceiling(kind, measure(), dtype, time.strftime("%Y-%m-%d"))
-    if found.value > 0:
-        _write({**_read(), key: {"value": found.value, "day": found.day}})
+        best = float(entry["value"])
+        if not entry.get("busy") or key in _measured:
+            return Ceiling(kind, best, dtype, str(entry.get("day", "")), bool(entry.get("busy")))
+    value = measure()
+    found = Ceiling(kind, max(value, best), dtype, time.strftime("%Y-%m-%d"), device == "cpu" and bool(other_load()))
+    if value > 0:
+        _measured.add(key)
+        _write({**_read(), key: {"value": found.value, "day": found.day, "busy": found.busy}})
     return found
+
+
+_measured: set[str] = set()  # by this process
+
+
+def other_load() -> str:
+    """`"a load of 6.6 on 2"` cores, where other work shares them; "" where none does, or where nobody can tell."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return f"a load of {load:.1f} on {cores}" if load > 1.25 * cores else ""
 
 
 def _read() -> dict:

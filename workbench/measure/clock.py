@@ -18,6 +18,7 @@ from .device import Device
 BLOCK_S = 0.0003  # calls in a row on a CPU that the clock is read around: thousands of its own steps
 SAMPLE_S, BLOCKS, LONG_S = 0.005, 8, 0.2  # of which the quickest of several is a sample; one of a call this long
 STUCK_S = 0.05  # a sample that takes longer ends with the block it is in
+MUTATING = 16  # calls in a row that start from what the one before left behind
 WARM_S, WARM_CALLS = 0.02, 2
 BATCH_S = 0.02  # of work on the device that is queued at once
 QUEUED, LAUNCH_S = 500, 3e-6  # commands queued at once (about 1,000 fit), and what one of them costs the CPU
@@ -86,15 +87,17 @@ class CpuClock:
     hidden: bool = True
 
     def warm(self, call: Call) -> None:
-        """A few calls, at least 20 ms of them; then how many make a sample."""
+        """A few calls, at least 20 ms of them, one of a long one; then how many make a sample."""
         with turn(call):
             start, count, best = self.now(), 0, float("inf")
-            while count < WARM_CALLS or self.now() - start < WARM_S:
+            while self.now() - start < (WARM_S if count >= WARM_CALLS else LONG_S):
                 before = self.now()
                 call.run()
                 best = min(best, self.now() - before)
                 count += 1
         block = max(1, round(BLOCK_S / max(best, 1e-8)))
+        if call.before is not None:  # halved hundreds of times, numbers get denormal, and a CPU slow
+            block = min(block, MUTATING)
         least = 2 if best < LONG_S else 1
         self.inner[call.name] = (max(least, min(BLOCKS, int(SAMPLE_S / (block * max(best, 1e-8))))), block)
 
@@ -117,7 +120,9 @@ class CpuClock:
     def _quickest(self, call: Call, blocks: int, count: int) -> float:
         """Of the blocks of a sample, fewer where they take far longer than was to be expected."""
         best, end = float("inf"), self.now() + STUCK_S
-        for _ in range(blocks):
+        for i in range(blocks):
+            if i and call.before is not None:
+                call.before()
             best = min(best, self._block(call, count))
             if self.now() > end:
                 break

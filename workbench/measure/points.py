@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import itertools
 import math
@@ -14,10 +13,10 @@ from typing import Any
 
 import torch
 
+from .. import which
 from ..case import Case, make
 from ..check.full.classes import Sizes, leaves_of, sizes_of
 from ..check.full.variant import Variant
-from ..check.sample import size
 from ..errors import SchemaError, WorkbenchError
 from ..inputs import describe
 from ..schema import Schema
@@ -50,7 +49,7 @@ def points(op, cases: object = None, sweep: object = None) -> list[Point]:
 
     >>> [p.label for p in points(rmsnorm)]                                  # its bench cases, else its largest one
     ['llama float32', 'llama bfloat16']
-    >>> points(rmsnorm, "odd")                                              # by name or label, in all its dtypes
+    >>> points(rmsnorm, "odd")                                              # see `which.cases`
     >>> points(rmsnorm, sweep={"x.shape[-1]": [256, 512], "dtype": [torch.float32, torch.bfloat16]})
     >>> points(rmsnorm, sweep=lambda t, cols=(256, 512): (t(8192, cols), t(cols)))
 
@@ -58,7 +57,7 @@ def points(op, cases: object = None, sweep: object = None) -> list[Point]:
     of `t` and of names whose defaults are the values. WorkbenchError for one that is empty or means nothing.
     """
     if sweep is None:
-        return [Point(c.name, c.dtype_name, partial(_itself, c)) for c in chosen(op, cases)]
+        return [Point(c.name, c.dtype_name, partial(_itself, c)) for c in which.cases(op, cases, verb="bench")]
     if isinstance(sweep, Mapping):
         return _of_mapping(op, cases, sweep)
     if callable(sweep):
@@ -72,40 +71,6 @@ def points(op, cases: object = None, sweep: object = None) -> list[Point]:
 
 def _itself(case: Case) -> Case:
     return case
-
-
-def chosen(op, cases: object = None) -> list[Case]:
-    """The cases that `cases` names: cases, names or labels; without it those with `bench=True`, else the largest."""
-    known = op.case_list(bench=True)
-    if cases is None:
-        if not known:
-            raise WorkbenchError(
-                f"{op.qualname} has no cases to measure on, and was not called yet. Give it one: @{op.name}.cases, "
-                'then for instance `yield wb.case("large", t(8192, 4096), bench=True)`'
-            )
-        named = {c.name for c in known if c.bench} or {max(known, key=lambda c: size(c)[1]).name}
-        return [c for c in known if c.name in named]
-    found: list[Case] = []
-    for one in [cases] if isinstance(cases, (str, Case)) else list(_sequence(cases)):
-        if isinstance(one, Case):
-            found.append(one if one.names or not op.schema.positional else make(lambda t, c=one: [c], op.schema)[0])
-            continue
-        fitting = [c for c in known if one in (c.name, c.label)]
-        if not fitting:
-            there = list(dict.fromkeys(c.name for c in known))
-            near = difflib.get_close_matches(str(one), [*there, *(c.label for c in known)], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(there) or 'none'}"
-            raise WorkbenchError(f"{op.qualname} has no case {one!r}; {hint}")
-        found += fitting
-    if not found:
-        raise WorkbenchError("bench(cases=[]) leaves nothing to measure; name some, or leave it out")
-    return found
-
-
-def _sequence(cases: Any) -> Sequence:
-    if isinstance(cases, Sequence):
-        return cases
-    raise WorkbenchError(f"bench(cases={cases!r}): names of cases are wanted, such as cases=['llama']")
 
 
 def _values(name: str, values: object) -> list:
@@ -155,7 +120,7 @@ def _made(schema: Schema, function: Callable, named: Mapping[str, Any]) -> Point
 def _of_mapping(op, cases: object, sweep: Mapping) -> list[Point]:
     if not sweep:
         raise WorkbenchError(f"bench(sweep={{}}) sweeps over nothing; write {FORMS}")
-    bases = chosen(op, cases)
+    bases = which.cases(op, cases, verb="bench")
     names = list(dict.fromkeys(c.name for c in bases))
     if len(names) > 1:
         raise WorkbenchError(f"a sweep changes one case; say which with cases=: {', '.join(names)}")

@@ -6,7 +6,6 @@ What runs under the profiler is in `profile_run`, how its trace is read in `prof
 
 from __future__ import annotations
 
-import difflib
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import which
 from ..case import SEED, Case
 from ..errors import WorkbenchError
 from ..inputs import draw, fresh, tensors_in
@@ -46,7 +46,7 @@ Counting = Callable[[Case, "Sequence[ProfileRow]"], "tuple[tuple[Counters, ...],
 
 def profile(
     op,
-    case: str | Case | None = None,
+    case: object = None,
     *,
     device: str | None = None,
     backward: bool = True,
@@ -66,7 +66,7 @@ def profile(
     profile_run.refuse_a_second()
     device = _device(op, device)
     refusals.refuse(op, PHASES if backward and not _no_backward(op) else PHASES[:1], device, "profile")
-    chosen = choose(op, case)
+    chosen = which.case(op, case, verb="profile")
 
     def at(step: int, what: str) -> None:
         tell(Progress(op.qualname, what, step, STEPS, time.perf_counter() - begin))
@@ -93,30 +93,6 @@ def profile(
         report = replace(report, counters=counted, notes=(*report.notes, *notes))
     report = replace(report, advice=_advice(op, report, calls))
     return replace(report, seconds=time.perf_counter() - begin)
-
-
-def choose(op, case: str | Case | None) -> Case:
-    """The case of that name or label; without one the case to be measured, else the largest.
-
-    WorkbenchError, with the names that there are, for another.
-    """
-    if isinstance(case, Case):
-        return case
-    cases = op.case_list(bench=True)
-    if not cases:
-        raise WorkbenchError(
-            f"{op.qualname} has no cases and was never called: there is nothing to profile. Give it some with @op.cases"
-        )
-    if case is None:
-        bench = [c for c in cases if c.bench]
-        return bench[0] if bench else max(cases, key=lambda c: _bytes(tensors_in(c.recipe())))
-    for c in cases:
-        if case in (c.label, c.name):
-            return c
-    names = list(dict.fromkeys(c.name for c in cases))
-    near = difflib.get_close_matches(str(case), [*names, *(c.label for c in cases)], 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, names))}"
-    raise WorkbenchError(f"{op.qualname} has no case {case!r}; {hint}")
 
 
 class Calls:
@@ -177,10 +153,6 @@ def _listed(results: object) -> object:
     return results if isinstance(results, (list, tuple)) else [results]
 
 
-def _bytes(tensors: Sequence[Tensor]) -> int:
-    return sum(x.numel() * x.element_size() for x in tensors)
-
-
 def _device(op, wanted: str | None) -> str:
     from ..check.quick import device_of
 
@@ -238,6 +210,9 @@ def _report(op, case: Case, device: str, calls: Calls, found: list, alone: Mappi
     )
     one = profile_figures.median(found)
     notes = [f"backward not profiled: {calls.why_not}"] if calls.why_not else []
+    copy = ceilings.copy_bandwidth(device)
+    if copy is not None and copy.busy:
+        notes.append("the copy bandwidth was measured while other work shared the cores: shares of it are too large")
     if device == "cuda" and not any(p.launches for p in phases):
         notes.append("no kernel was seen on the GPU: another tool (nsys, ncu) may hold its profiling interface")
     return Profile(

@@ -10,13 +10,15 @@ FULL = 0.6  # of the copy bandwidth, from which on a kernel is said to be bound 
 NEAR = 0.85  # from which on there is little to be had
 IDLE = 0.2  # of the time, that is worth a word
 SHORT_US = 10.0  # kernels of a GPU below this are shorter than what it takes to launch one
+FUSES = 5  # operations a byte, counted of matrix products alone, beyond which these are not made into one kernel
 BUSY = 1.3  # threads, up to which it is one that works
 STARVED = 0.75  # of a thread, below which other processes have the CPU
 
 
 def several_launches(s: Seen) -> bool:
     wasteful = not s.floor_us or s.phase.kernel_us > 1.5 * s.floor_us
-    return s.phase.launches >= 3 and not s.intense and wasteful
+    products = s.phase.flops > FUSES * s.phase.moved_bytes
+    return s.phase.launches >= 3 and not products and wasteful
 
 
 def dispatch(s: Seen) -> bool:

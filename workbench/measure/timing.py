@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from . import statistics
-from .clock import Call, Clock
+from .clock import LONG_S, Call, Clock
 from .statistics import EARLY, LEVEL, UNCLEAR, Interval
 
 LEAST, MOST = 12, 2000  # rounds
 GROWTH = 1.4  # from one look at the samples to the next: each look is a chance to be wrong
-LEAST_OVER = 5  # rounds of what takes longer than the budget
+LEAST_OVER, LEAST_LONG = 5, 3  # rounds whatever the budget, and where one of them takes all of it
 WILD = 1.0
 
 
@@ -65,7 +65,7 @@ class Timed:
 def compare(
     clock: Clock,
     calls: Sequence[Call],
-    relevant: float,
+    timed: Timed,
     budget_s: float,
     *,
     now: Callable[[], float],
@@ -74,15 +74,16 @@ def compare(
 ) -> Timed:
     """Rounds of these contestants, the first of which is the op, until all is settled or the budget is spent.
 
-    >>> timed = compare(CpuClock(), [Call("v7", ours), Call("reference", theirs)], 0.04, 2.0, now=time.perf_counter)
+    >>> calls = [Call("v7", ours), Call("reference", theirs)]
+    >>> timed = compare(CpuClock(), calls, Timed(("v7", "reference"), 0.04), 2.0, now=perf_counter)
     >>> timed.verdict(1), timed.log_ratio(1).exp()
     ('FASTER', Interval(low=4.8, mid=4.9, high=5.1))
 
-    All of them were warmed up before. At least five rounds are taken, whatever the budget; after twelve the first
-    look is taken, and each later one after 1.4 times as many. An early end asks for 99 % where the end of the budget
-    asks for 95 %.
+    All of them were warmed up before. `timed` is filled as they are taken: an interrupt loses nothing. At least five
+    rounds are taken, whatever the budget, three where one takes long and all of it; after twelve the first look is
+    taken, and each later one after 1.4 times as many. An early end asks for 99 % where the end of the budget asks for
+    95 %.
     """
-    timed = Timed(tuple(c.name for c in calls), relevant)
     shuffled = random.Random(seed)
     start, look, longest = now(), LEAST, 0.0
     while len(timed.rounds) < MOST:
@@ -96,6 +97,7 @@ def compare(
             if timed.settled:
                 break
             look = max(look + 1, int(look * GROWTH))
-        if now() - start + longest > budget_s and len(timed.rounds) >= LEAST_OVER:
+        least = LEAST_LONG if longest > max(budget_s, LONG_S) else LEAST_OVER
+        if now() - start + longest > budget_s and len(timed.rounds) >= least:
             break
     return timed

@@ -101,6 +101,12 @@ def refuse_another(op: Any, made: tuple, device: str) -> None:
     )
 
 
+def judge_digest(definition: Definition) -> str:
+    """Of what kernels of an op are held against, reference and `compare`; the same in each process if that can be."""
+    parts = [_function_digest(function) for function in (definition.reference, definition.compare)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
 def _digest(definition: Definition) -> str:
     parts = [str(definition.schema)]
     for function in (definition.reference, definition.fake, definition.backward):

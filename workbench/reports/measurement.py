@@ -75,6 +75,7 @@ class Ceiling:
     value: float
     dtype: str = ""  # of a matrix rate: "bfloat16"
     day: str = ""  # on which it was measured
+    busy: bool = False  # did other work share the cores meanwhile? Then it is too low
 
     @property
     def unit(self) -> str:

@@ -88,6 +88,11 @@ class Check(Report):
     def ok(self) -> bool:
         return all(r.status != "fail" for r in self.rows)
 
+    @property
+    def stopped(self) -> bool:
+        """Did an interrupt end it?"""
+        return any(r.check == "stopped" for r in self.rows)
+
     def __str__(self) -> str:
         from ..show import text
 

@@ -73,12 +73,14 @@ def _row(row: BenchRow, own: str) -> str:
         f'<tr title="{escape(title)}"><td>{name}</td><td class="n">{said.time(row, MICRO)}</td>'
         f'<td class="n" title="95 %: {said.within(row)}">{said.ratio(row)}</td>'
         f'<td class="n soft">{escape(said.share(row).partition(" of ")[0])}</td>'
-        f'<td class="w">{verdict(row, own)}{f"<br>{rich(row.detail)}" if row.detail else ""}</td></tr>'
+        f'<td class="w">{"<br>".join(p for p in (verdict(row, own), rich(row.detail)) if p)}</td></tr>'
     )
 
 
 def verdict(row: BenchRow, own: str) -> str:
     """The verdict in its colour; of an unclear one the interval, which is why."""
+    if not row.verdict:
+        return ""
     shown = f'<span class="{said.CLASSES.get(row.verdict, "soft")}">{escape(said.verdict(row, own))}</span>'
     return f'{shown} <span class="faint">{said.within(row)}</span>' if row.verdict == "UNCLEAR" else shown
 

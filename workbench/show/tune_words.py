@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..reports.tuning import Tuning, TuningRow, spelled
+from ..measure.statistics import RELEVANT
+from ..reports.tuning import NOT_REACHED, Tuning, TuningRow, spelled
 from . import words
 
 OTHERS = 3  # cases beside the first one whose gains the headline tells
@@ -44,18 +45,22 @@ def verdict(report: Tuning, micro: str = "us") -> str:
     """The best configuration, its time, and what it gains over the first; of several cases, on which.
 
     >>> verdict(report)
-    'UNROLL=8: 1.08 ms on big float32, 1.00 x as fast as the first one; 1.20 x as fast on big bfloat16'
+    'UNROLL=8: 1.08 ms on big float32, as fast as the first one; 1.20 x as fast on big bfloat16'
     """
     best = report.best
     if best is None:
         unrun = next((r for r in report.rows if r.status == "not run"), None)
         if unrun is not None:
             return f"nothing was timed: {unrun.reason}"
+        if any(r.status == NOT_REACHED for r in report.rows):
+            return "no configuration was timed: it ended before that, and what was installed runs"
         return "no configuration was found: all of them failed, the reasons are below"
     gain = report.speedup
     said = ""
     if best.is_default:
         said = ", which is the first one"
+    elif gain and gain <= 1 + RELEVANT[report.device]:
+        said = ", as fast as the first one"
     elif gain:
         said = f", {gain:.2f} x as fast as the first one"
     where = f" on {best.case}" if len(report.cases) > 1 else ""

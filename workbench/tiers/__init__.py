@@ -13,8 +13,9 @@ from .base import Kernel
 from .choose import Tier, full_only, tier
 from .full import FullKernel
 from .full_cuda import FullCudaKernel
-from .host import HostKernel, entry
+from .host import HostKernel
 from .host_cuda import HostCudaKernel
+from .host_entry import entry
 from .raw import RawKernel
 from .raw_cuda import RawCudaKernel
 from .triton import TritonKernel

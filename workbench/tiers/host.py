@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,13 +13,13 @@ from .. import directives
 from ..build import body, cpp, ctypes_cpp, host, host_types, launcher, native, places, process, store
 from ..build.result import Build
 from ..directives import Allocate, Require, Tune
-from ..directives.vocabulary import function_name
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
-from ..source import Function, Source, directives_of
+from ..source import Function, Source
 from ..trial import Launch
 from ..trial.protocol import Library, Trace
 from .base import Dtypes, Kernel
+from .host_entry import entry, without_the_forwards
 from .loaded import Loaded, Module
 
 
@@ -39,7 +38,7 @@ class HostKernel(Kernel):
         floating: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.function = entry(found, schema, slot, function, source)
-        own = _without_the_forwards(source, found, schema) if slot == "backward" else source
+        own = without_the_forwards(source, found, schema) if slot == "backward" else source
         declaration = directives.parse(own, schema, entry=slot)
         super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)), self.runs_on)
         self.because = f"Tensor in the signature of {self.function.name}"
@@ -221,23 +220,31 @@ class HostKernel(Kernel):
         made = body.Body("", ("wb_call",), (numbers,))
         return native.Instance((None,) * len(self.declaration.tensors), self._built.path, made)
 
+    def _instances(self) -> list[native.Instance]:
+        """One for each combination of dtypes that was tried: others are a miss, and tried then."""
+        tensors = self.declaration.tensors
+        return [
+            replace(self._instance(), dtypes=tuple(dict(tried).get(n) for n in tensors), exact=True)
+            for tried in sorted(self._tried, key=str)
+        ]
+
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         if self._loaded is None:
             self._loaded = native.Launcher(self._launcher_built.path) if self._launched else Loaded(self._built.path)
         self.refresh()
-        if isinstance(self._loaded, Loaded):
-            self._loaded.on_miss(lambda codes: self._arrived(codes, on_miss))
+        self._loaded.on_miss(lambda codes: self._arrived(codes, on_miss))
         self._loaded.register()
 
     def _arrived(self, codes: tuple, on_miss: Callable[[dict], str | None]) -> str | None:
         """The function takes any dtype and may be wrong for some: those that were not tried are tried now."""
-        names = [a.name for a in self.declaration.arguments if a.is_tensor or a.is_tensor_list]
-        dtypes = dict(zip(names, codes, strict=True))
+        of = [a.name for a in self.declaration.arguments if a.is_tensor or a.is_tensor_list]
+        known = dict(zip(self.declaration.tensors if self._launched else of, codes, strict=True))
+        dtypes = {name: known[name] for name in of}
         return None if tuple(dtypes.items()) in self._tried else on_miss(dtypes)
 
     def refresh(self) -> None:
         if isinstance(self._loaded, native.Launcher):
-            made = native.descriptor(self.declaration, [self._instance()], layout=self.layout, handles=self._handles)
+            made = native.descriptor(self.declaration, self._instances(), layout=self.layout, handles=self._handles)
             self._loaded.install(made)
         elif self._loaded is not None:
             self._loaded.ask_layout(self.layout)
@@ -245,43 +252,3 @@ class HostKernel(Kernel):
     def remove(self) -> None:
         if self._loaded is not None:
             self._loaded.unregister()
-
-
-def _without_the_forwards(source: Source, found: Sequence[Function], schema: Schema) -> Source:
-    """A backward's cell without the directives of a forward in it: those that make tensors, `require` and `tune`."""
-    makes_gradients = any(re.match(r"grad_\w+\s*=", text) for _, text in directives_of(source))
-    others = [f for f in found if f.name == schema.name or (_on_tensors(f) and f.name != "backward")]
-    if makes_gradients or not others:
-        return source
-    forwards = re.compile(r"\s*//! (?:(?:require|tune)\b|\w+\s*=\s*(?:empty|zeros)(?:_like)?\s*\()")
-    lines = ["" if forwards.match(line) else line for line in source.text.splitlines()]
-    return replace(source, text="\n".join(lines))
-
-
-def _on_tensors(f: Function) -> bool:
-    return "Tensor" in f.returns + "".join(p.type for p in f.parameters)
-
-
-def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:
-    """The one function of a cell that fills the slot: named like the op, `backward`, or as `--entry` says.
-
-    Kernels are not meant: `scale` may launch one that is called `scale`, too.
-    """
-    found = [f for f in found if not f.is_global and not f.is_device]
-    name = wanted or ("backward" if slot == "backward" else function_name(schema.name))
-    named = [f for f in found if f.name == name]
-    if not named and slot == "forward" and not wanted:  # pasted code has names of its own
-        named = [f for f in found if _on_tensors(f) and f.name != "backward"]
-    if len(named) == 1:
-        return named[0]
-    names = ", ".join(dict.fromkeys(f.name for f in found)) or "no function"
-    if named:
-        alike = len({f.name for f in named}) == 1
-        cure = "keep one, or give the other another name" if alike else "say --entry NAME"
-        raise SchemaError(
-            f"which function is {schema.name}? The cell has {', '.join(f.name for f in named)}; {cure}",
-            line=named[1].line, file=source.file,
-        )  # fmt: skip
-    raise SchemaError(
-        f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file
-    )

@@ -1,4 +1,4 @@
-"""What results of tuning are kept by: the source without the values that are tuned, the device, the case.
+"""What results of tuning are kept by: the source without the values that are tuned, the device, the case, the judge.
 
 Adding a value to a `tune` line, or a `triton.Config` to a list, leaves all of these as they are.
 """
@@ -21,8 +21,11 @@ _TUNE = re.compile(r"^(\s*//! tune \w+)\s*=.*$", re.MULTILINE)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def key(kernel: Any, form: Form) -> str:
-    """64 hexadecimal digits for a kernel, as it would run here, on inputs that look like `form`."""
+def key(kernel: Any, form: Form, judge: str = "") -> str:
+    """64 hexadecimal digits for a kernel, as it would run here, on inputs that look like `form`.
+
+    `judge` says what its results are held against: those of another reference say nothing.
+    """
     language = kernel.source.language
     made: dict[str, object] = {
         "text": (without_configs if language == "triton" else without_values)(kernel.source.text),
@@ -33,6 +36,7 @@ def key(kernel: Any, form: Form) -> str:
         "machine": machine(kernel.device),
         "torch": torch.__version__,
         "form": repr(form),
+        "judge": judge,
     }
     if language == "triton":
         made |= {"triton": _triton(), "function": kernel.plan.function}

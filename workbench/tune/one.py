@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..measure.clock import Call, Clock
 from ..reports.tuning import NOT_REACHED, NOT_RUN, PRUNED, TIMED, TuningRow
+from .book import Book
 from .search import Found, search
-from .space import Candidate, Space
+from .space import Candidate, Failed, Space
 from .task import Task
-
-if TYPE_CHECKING:
-    from .run import Run
 
 BATCH = 16  # configurations of one job of the trial
 BUILD_SHARE = 0.8  # of the budget; timing gets the rest, whatever was built
@@ -27,18 +26,21 @@ FIELDS: dict[str, type | tuple[type, ...]] = {  # of a row, as they are kept
 }  # fmt: skip
 
 
-class One:
-    """The tuning of one case."""
+Built = tuple[Candidate, Failed | None]
 
-    def __init__(self, run: Run, task: Task) -> None:
-        self.job, self.task, self.space = run, task, task.space
-        self.number = {id(c): i for i, c in enumerate(task.space.candidates)}
-        self.began = run.now()
+
+class One:
+    """The tuning of one case, until that time on the book's clock; all that it finds goes into the book."""
+
+    def __init__(self, book: Book, task: Task, until: float, executor: Executor | None = None) -> None:
+        self.book, self.task, self.space = book, task, task.space
+        self.until, self.executor = until, executor
+        self.began = book.now()
 
     def put(self, one: Candidate, status: str, **known: Any) -> None:
         """The row of a candidate as it is known now."""
         taken = self.space.resources(one) if status not in (NOT_REACHED, PRUNED) or "registers" in known else ()
-        former = self.job.rows.get((self.task.label, one))
+        former = self.book.rows.get((self.task.label, one))
         kernels = [c for c in self.space.candidates if c.kernel == one.kernel]
         made = TuningRow(
             one.config, status, case=self.task.label, kernel=one.kernel, is_default=one is kernels[0],
@@ -46,22 +48,22 @@ class One:
             shared=max((r.shared for r in taken), default=former.shared if former else 0),
             spills=max((r.spills for r in taken), default=former.spills if former else 0),
         )  # fmt: skip
-        self.job.rows[self.task.label, one] = replace(made, **{k: v for k, v in known.items() if k != "of"})
+        self.book.rows[self.task.label, one] = replace(made, **{k: v for k, v in known.items() if k != "of"})
 
     def left(self, share: float = 1.0) -> float:
         """Seconds until that share of the case's time is spent."""
-        return self.began + (self.job.until - self.began) * share - self.job.now()
+        return self.began + (self.until - self.began) * share - self.book.now()
 
     def run(self) -> None:
-        self.job.notes += self.space.notes
+        self.book.notes += self.space.notes
         known, said = self.task.shelf.read()
-        self.job.notes += [said] if said else []
+        self.book.note(said)
         for one in self.space.candidates:
-            self.put(one, NOT_REACHED, reason="the budget ended before it")
+            self.put(one, NOT_REACHED)
         todo = [c for c in self.space.candidates if not self._recall(c, known)]
         try:
             ready = self._ready(todo)
-            if self.job.executor is not None and self.task.ship is not None:
+            if self.executor is not None and self.task.ship is not None:
                 ready = self._elsewhere(ready)
             self._here(ready)
         finally:
@@ -88,11 +90,10 @@ class One:
 
     def _keep(self, known: Mapping[str, Mapping[str, Any]]) -> None:
         """What is now known better than it was."""
-        rows = {c: r for c in self.space.candidates if (r := self.job.rows[self.task.label, c]).status in KEPT}
+        rows = {c: r for c, r in self.book.of(self.task.label).items() if r.status in KEPT}
         plain = {c.name: {k: getattr(r, k) for k in FIELDS} for c, r in rows.items()}
         plain = {name: row for name, row in plain.items() if row != known.get(name)}
-        said = self.task.shelf.add(plain, f"{self.job.report.op} {self.job.report.slot}, {self.task.label}")
-        self.job.notes += [said] if said else []
+        self.book.note(self.task.shelf.add(plain, f"{self.book.op} {self.book.slot}, {self.task.label}"))
 
     # ------------------------------------------------------------ elsewhere
 
@@ -100,23 +101,23 @@ class One:
         """Have them measured by the executor; those that are worth a look here too, and those that were lost."""
         from . import elsewhere
 
-        assert self.job.executor is not None
+        assert self.executor is not None
         assert self.task.ship is not None
         lost: list[Candidate] = []
         for done, (some, answer) in enumerate(
-            elsewhere.spread(self.job.executor, self.task.ship, ready, left_s=self.left, notes=self.job.notes)
+            elsewhere.spread(self.executor, self.task.ship, ready, left_s=self.left, notes=self.book.notes)
         ):
-            self.job.step(self.task, "elsewhere", done, len(ready))
+            self.book.step(self.task.label, "elsewhere", done, len(ready))
             rows: list[Any] = answer if answer is not None else [None for _ in some]
             for one, row in zip(some, rows, strict=True):
                 if row is None:
                     lost.append(one)
                     self.put(one, "lost", reason="the worker that had it is gone")
                     continue
-                self.job.trials.add((self.task.label, self.number[id(one)]))
+                self.book.trials.add((self.task.label, one))
                 self.put(one, **row)
-        timed = [c for c in ready if self.job.rows[self.task.label, c].ok]
-        timed.sort(key=lambda c: self.job.rows[self.task.label, c].time_us)
+        known = self.book.of(self.task.label)
+        timed = sorted((c for c in ready if known[c].ok), key=lambda c: known[c].time_us)
         if self.task.unrunnable:
             return []
         return [*timed[:FINALISTS], *lost]
@@ -133,11 +134,11 @@ class One:
         def time_one(one: Candidate, budget_s: float) -> float | None:
             try:
                 self.space.enter(one)
-                turn = Call(one.name, call)
+                turn = replace(call, name=one.name)
                 if one not in warmed:
                     clock.warm(turn)
                     warmed.add(one)
-                return _seconds(clock, turn, budget_s, self.job.now)
+                return _seconds(clock, turn, budget_s, self.book.now)
             except Exception as error:  # a kernel that passed its trial and raises now; the others go on
                 self.put(one, "error", reason=_brief(error))
                 return None
@@ -152,7 +153,7 @@ class One:
     def _champion(self, kernel: str, mine: Sequence[Candidate]) -> list[Candidate]:
         """The remembered best is timed beside new ones: their times are of another day."""
         known = [c for c in self.space.candidates if c.kernel == kernel and c not in mine]
-        rows = [(r, c) for c in known if (r := self.job.rows[self.task.label, c]).ok]
+        rows = [(r, c) for c in known if (r := self.book.rows[self.task.label, c]).ok]
         return [min(rows, key=lambda rc: (not rc[0].final, rc[0].time_us))[1]] if rows else []
 
     def _timed(self, mine: Sequence[Candidate], time_one: Callable[[Candidate, float], float | None]) -> None:
@@ -160,56 +161,68 @@ class One:
 
         def told(one: Candidate, seconds: float) -> None:
             self.put(one, TIMED, time_us=seconds * 1e6)
-            self.job.step(self.task, "timing", len(found.seconds), len(mine))
+            self.book.step(self.task.label, "timing", len(found.seconds), len(mine))
 
         try:
             search(mine, time_one, left_s=self.left, told=told, found=found)
         finally:
             for one, seconds in found.seconds.items():
-                if self.job.rows[self.task.label, one].status == TIMED:
+                if self.book.rows[self.task.label, one].status == TIMED:
                     self.put(one, TIMED, time_us=seconds * 1e6, final=one in found.finalists)
             if found.finalists:  # the former ones were not timed now
-                for (label, one), row in list(self.job.rows.items()):
+                for (label, one), row in list(self.book.rows.items()):
                     same = label == self.task.label and one.kernel == mine[0].kernel
                     if same and row.final and one not in found.seconds:
-                        self.job.rows[label, one] = replace(row, final=False)
+                        self.book.rows[label, one] = replace(row, final=False)
         if not found.complete and self.left() <= 0:
-            self.job.stopped = self.job.stopped or self.job.ended
+            self.book.ended()
 
     def _built(self, ready: Sequence[Candidate]) -> list[Candidate]:
         """Those that compile, and agree with the reference where they can run."""
         good: list[Candidate] = []
         waiting: list[Candidate] = []
-        begun = False  # with the first, the installed one, so that the shortest budget has something
-        for done, (one, failed) in enumerate(self.space.build(ready), 1):
-            self.job.trials.add((self.task.label, self.number[id(one)]))
-            self.job.step(self.task, "building", done, len(ready))
+        for done, (one, failed) in enumerate(_first_first(ready, self.space.build(ready)), 1):
+            self.book.trials.add((self.task.label, one))
+            self.book.step(self.task.label, "building", done, len(ready))
             if failed is not None:
                 self.put(one, failed.status, reason=failed.reason, registers=_registers(self.space, one))
             elif self.task.unrunnable:
                 self.put(one, NOT_RUN, reason=self.task.unrunnable)
             elif one is ready[0]:
-                good += self._tried([one])
+                self._tried([one], good)
             else:
                 waiting.append(one)
-            begun = begun or one is ready[0]
-            if begun and len(waiting) >= (BATCH if good else 1):
-                good += self._tried(waiting)
+            if len(waiting) >= (BATCH if good else 1):
+                self._tried(waiting, good)
                 waiting = []
             if good and self.left(BUILD_SHARE) <= 0:
                 break
-        return good + (self._tried(waiting) if not good or self.left() > 0 else [])
+        self._tried(waiting, good)
+        return good
 
-    def _tried(self, some: Sequence[Candidate]) -> list[Candidate]:
-        if not some:
-            return []
-        good = []
-        for one, (status, reason) in zip(some, self.task.check(some), strict=True):
+    def _tried(self, some: Sequence[Candidate], good: list[Candidate]) -> None:
+        """Those that agree join the good ones; while there are none, the budget is not asked."""
+        said = iter(self.task.check(some, lambda: self.left() if good else math.inf))
+        for one in some:
+            if good and self.left() <= 0:
+                break
+            status, reason = next(said)
             if status == "agree":
                 good.append(one)
             else:
                 self.put(one, status, reason=reason)
-        return good
+
+
+def _first_first(ready: Sequence[Candidate], built: Iterable[Built]) -> Iterator[Built]:
+    """As they come, but none before the first, which is the installed one: the shortest budget has something."""
+    early: list[Built] = []
+    begun = False
+    for found in built:
+        begun = begun or found[0] is ready[0]
+        early.append(found)
+        if begun:
+            yield from sorted(early, key=lambda b: b[0] is not ready[0])
+            early = []
 
 
 def _seconds(clock: Clock, call: Call, budget_s: float, now: Callable[[], float]) -> float:

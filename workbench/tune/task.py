@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..measure.clock import Clock
+from ..measure.clock import Call, Clock
 from ..reports.report import Progress
 from .space import Candidate, Space
 
@@ -22,23 +22,23 @@ class Kept(Protocol):
 
 
 Tell = Callable[[Progress], object]
-Tried = Sequence[tuple[str, str]]  # status ("agree" or what went wrong) and a sentence, for each candidate
+Tried = Iterable[tuple[str, str]]  # status ("agree" or what went wrong) and a sentence, for each candidate
 
 
 @dataclass(frozen=True)
 class Task:
     """One case to tune for.
 
-    `check(candidates)` tries these in the worker; `call()` makes the inputs and gives what calls the op once with
-    them; `shelf` is where results are kept; `unrunnable` says why nothing can run here; `ship(candidates)` is a task
-    for another machine.
+    `check(candidates, left_s)` tries these in the worker, as they are asked for and for no longer than `left_s()`;
+    `call()` makes the inputs and gives one call of the op with them; `shelf` is where results are kept; `unrunnable`
+    says why nothing can run here; `ship(candidates)` is a task for another machine.
     """
 
     label: str
     space: Space
     shelf: Kept
-    check: Callable[[Sequence[Candidate]], Tried]
-    call: Callable[[], Callable[[], object]]
+    check: Callable[[Sequence[Candidate], Callable[[], float]], Tried]
+    call: Callable[[], Call]
     clock: Callable[[], Clock]
     unrunnable: str = ""
     ship: Callable[[Sequence[Candidate]], Shipment] | None = None

@@ -1,0 +1,52 @@
+"""Which function of a host cell fills a slot, and which directives of the cell are its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..directives.vocabulary import function_name
+from ..errors import SchemaError
+from ..schema import Schema
+from ..source import Function, Source, directives_of
+
+
+def without_the_forwards(source: Source, found: Sequence[Function], schema: Schema) -> Source:
+    """A backward's cell without the directives of a forward in it: those that make tensors, `require` and `tune`."""
+    makes_gradients = any(re.match(r"grad_\w+\s*=", text) for _, text in directives_of(source))
+    others = [f for f in found if f.name == schema.name or (_on_tensors(f) and f.name != "backward")]
+    if makes_gradients or not others:
+        return source
+    forwards = re.compile(r"\s*//! (?:(?:require|tune)\b|\w+\s*=\s*(?:empty|zeros)(?:_like)?\s*\()")
+    lines = ["" if forwards.match(line) else line for line in source.text.splitlines()]
+    return replace(source, text="\n".join(lines))
+
+
+def _on_tensors(f: Function) -> bool:
+    return "Tensor" in f.returns + "".join(p.type for p in f.parameters)
+
+
+def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:
+    """The one function of a cell that fills the slot: named like the op, `backward`, or as `--entry` says.
+
+    Kernels are not meant: `scale` may launch one that is called `scale`, too.
+    """
+    found = [f for f in found if not f.is_global and not f.is_device]
+    name = wanted or ("backward" if slot == "backward" else function_name(schema.name))
+    named = [f for f in found if f.name == name]
+    if not named and slot == "forward" and not wanted:  # pasted code has names of its own
+        named = [f for f in found if _on_tensors(f) and f.name != "backward"]
+    if len(named) == 1:
+        return named[0]
+    names = ", ".join(dict.fromkeys(f.name for f in found)) or "no function"
+    if named:
+        alike = len({f.name for f in named}) == 1
+        cure = "keep one, or give the other another name" if alike else "say --entry NAME"
+        raise SchemaError(
+            f"which function is {schema.name}? The cell has {', '.join(f.name for f in named)}; {cure}",
+            line=named[1].line, file=source.file,
+        )  # fmt: skip
+    raise SchemaError(
+        f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file
+    )
