@@ -100,8 +100,7 @@ def first_line(failure: object) -> str:
 
 
 def size(case: Case) -> tuple[bool, int, int]:
-    """To find the smallest case that shows anything: those with an empty tensor come last, for there most is nothing;
-    among equals the widest dtype first."""
+    """To find the smallest case that shows anything: with an empty tensor last, among equals the widest dtype first."""
     tensors = tensors_in(case.recipe())
     count = sum(x.numel() for x in tensors)
     return (
