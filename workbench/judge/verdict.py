@@ -97,7 +97,7 @@ def refusal_error(told: Line) -> TrialError:
 def line(op, version: Version, former: Version, seconds: float, headers: Sequence[str] = ()) -> Line:
     """The line of a version, installed or refused. `headers` are those that changed since the slot's former cell."""
     refused = bool(version.refused)
-    prints = version.trial is not None and bool(version.trial.printed)
+    prints = version.prints
     untimed: tuple[str, ...] = (PRINTS,) if prints and not refused else ()
     timed = None
     if not refused and not prints:
