@@ -260,7 +260,7 @@ def test_a_check_of_what_no_longer_runs_says_so():
     made = describe.card(scale)
     said = "made while forward cpu ran v1 and backward cpu ran the reference; `scale.check()` looks at what runs now"
     assert made.check.was == said and said in str(made)
-    assert f'<p class="cap warn">{said.replace("`scale.check()`", "<code>scale.check()</code>")}</p>' in html.of(made)
+    assert f'<span class="warn">{said.replace("`scale.check()`", "<code>scale.check()</code>")}</span>' in html.of(made)
     scale.check()
     assert describe.card(scale).check.was == scale.last_check.was == ""
 

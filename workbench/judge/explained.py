@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..check.cure_table import ADDS
 from ..directives import Allocate, Declaration, Kind
-from ..reports.report import Outcome, Trial
+from ..reports.report import Mismatch, Outcome, Trial
 from ..source import Source, code
 from ..tiers import Kernel
 
@@ -24,20 +24,20 @@ def outcome(kernel: object, o: Outcome) -> Outcome:
     >>> outcome(kernel, Outcome("odd", "float32", "mismatch", detail="out: 6 of 6 elements differ", mismatch=m)).detail
     'out: 6 of 6 elements differ; it adds to what was there, which is poison: `//! out = zeros(rows)`'
     """
-    if o.mismatch is None or not isinstance(kernel, Kernel) or kernel.tier != "raw":
+    found = o.mismatch
+    if found is None or not isinstance(kernel, Kernel) or kernel.tier != "raw":
         return o
-    made = next((a for a in kernel.declaration.allocations if a.name == o.mismatch.output), None)
+    made = next((a for a in kernel.declaration.allocations if a.name == found.output), None)
     if made is not None and not made.zeroed and adds(kernel.source.text, _names(kernel.declaration, made.name)):
         # NaN with a number added is the same NaN, which counts as never written.
         o = replace(o, detail=re.sub(r"; \d+ were never written$", "", o.detail))
-        return _because(replace(o, mismatch=replace(o.mismatch, unwritten=0)), f"it {ADDS}: `//! {_zeros(made)}`")
-    line = narrow(kernel.source) if o.dtype == "float64" and not o.mismatch.far else 0
-    return _because(o, f"line {line} computes in float, which has 7 of their 16 digits") if line else o
+        return _because(o, replace(found, unwritten=0), f"it {ADDS}: `//! {_zeros(made)}`")
+    line = narrow(kernel.source) if o.dtype == "float64" and not found.far else 0
+    return _because(o, found, f"line {line} computes in float, which has 7 of their 16 digits") if line else o
 
 
-def _because(o: Outcome, said: str) -> Outcome:
-    assert o.mismatch is not None
-    return replace(o, detail=f"{o.detail}; {said}", mismatch=replace(o.mismatch, because=said))
+def _because(o: Outcome, found: Mismatch, said: str) -> Outcome:
+    return replace(o, detail=f"{o.detail}; {said}", mismatch=replace(found, because=said))
 
 
 def narrow(source: Source) -> int:

@@ -172,7 +172,7 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
     notes += version.kernel.build_notes
-    notes += _untied(op, version.kernel)
+    notes += [*_untied(op, version.kernel), *_unused(version.kernel)]
     waits = not version.kernel.unrunnable or version.kernel.interpreted
     if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)
@@ -198,6 +198,15 @@ def _untied(op, kernel: object) -> tuple[str, ...]:
     if not isinstance(kernel, Kernel) or not tied.untied(kernel.declaration):
         return ()
     return tied.notes(kernel.declaration, [c.bound(op.schema) for c in op.case_list()])
+
+
+def _unused(kernel: object) -> tuple[str, ...]:
+    """The note on arguments of which a raw kernel makes nothing: cases may all leave them at their defaults."""
+    if not isinstance(kernel, Kernel) or kernel.tier != "raw":
+        return ()
+    return tuple(
+        f"nothing here takes {n}: whatever a caller gives changes nothing" for n in tied.unused(kernel.declaration)
+    )
 
 
 def uncompiled(op, slot: str, language: str, error: BuildError, seconds: float) -> Line:

@@ -241,7 +241,7 @@ def check(report: Check, heading: bool = True) -> str:
 
 
 def _caution(said: str) -> str:
-    return f'<p class="cap warn">{rich(said)}</p>' if said else ""
+    return f'<p class="cap"><span class="warn">{rich(said)}</span></p>' if said else ""
 
 
 def _table(rows: Sequence[Row], names: bool = True) -> str:
