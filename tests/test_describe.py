@@ -248,6 +248,23 @@ def test_it_opens_at_what_changed_last_or_failed():
     assert describe.card(scale).opened == "Check", "of two at once the one that failed"
 
 
+def test_a_check_of_what_no_longer_runs_says_so():
+    scale = live.scale()
+    scale.check()
+    assert describe.card(scale).check.was == ""
+    wb.cpp(scale, SCALE)
+    assert describe.card(scale).check.was.startswith("made while forward cpu ran the reference; ")
+    scale.check()
+    wb.cpp("scale.backward", SCALE_BACKWARD)
+    wb.cpp(scale, SCALE.replace("// Times k", "// Once more"))
+    made = describe.card(scale)
+    said = "made while forward cpu ran v1 and backward cpu ran the reference; `scale.check()` looks at what runs now"
+    assert made.check.was == said and said in str(made)
+    assert f'<span class="warn">{said.replace("`scale.check()`", "<code>scale.check()</code>")}</span>' in html.of(made)
+    scale.check()
+    assert describe.card(scale).check.was == scale.last_check.was == ""
+
+
 def test_the_ledger_has_each_source_beside_the_one_before_it():
     scale = live.scale()
     wb.cpp(scale, SCALE)

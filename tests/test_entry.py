@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 import torch
 from torch import Tensor, func
@@ -122,3 +124,14 @@ def test_a_mutation_is_seen_by_version_counters_on_every_path(namespace):
     assert (x.tolist(), x._version > 0) == ([1, 1], True)
     fill_(x=x, value=3.0)
     assert x.tolist() == [3, 3]
+
+
+def test_a_traceback_shows_the_line_of_each_generated_function(namespace):
+    @wb.op(f"{namespace}::add_", mutates="x")
+    def add_(x: Tensor, y: Tensor) -> None:
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose") as caught:
+        add_(torch.ones(2), torch.ones(2))
+    ours = [e for e in traceback.extract_tb(caught.value.__traceback__) if e.filename.startswith(f"<{namespace}::add_")]
+    assert [e.line for e in ours] == ["return __traced(x, y)", "return __redispatch(__keyset & __after_autograd, x, y)"]

@@ -48,7 +48,9 @@ def test_what_no_op_can_be_made_of_says_first_that_there_is_none(layernorm, name
         f"there is no op {namespace}::layernrm; did you mean {namespace}::layernorm? For a new one: "
     )
     assert "would return nothing: name its result 'out'" in said and caught.value.line
-    with pytest.raises(wb.SchemaError, match=f"there is no op {namespace}::zzz. For a new one: "):
+    with pytest.raises(
+        wb.SchemaError, match=f"there is no op {namespace}::zzz; run the cell that defines it first. For a new one: "
+    ):
         wb.triton(f"{namespace}::zzz", TRITON)
     with pytest.raises(wb.SchemaError, match=f"define it with wb.op first; did you mean {namespace}::layernorm"):
         wb.cpp(f"{namespace}::layernrm.backward", SCALE)

@@ -422,7 +422,7 @@ def test_another_schema(namespace):
         assert gradient(g, x) == 2
 
 
-def test_another_schema_takes_slots_and_cases_along(namespace, capsys):
+def test_another_schema_takes_slots_along_and_leaves_the_cases_that_fit(namespace, capsys):
     op = define(f"{namespace}::f", 2.0)
 
     @op.cases
@@ -438,10 +438,32 @@ def test_another_schema_takes_slots_and_cases_along(namespace, capsys):
         return x * k * 4
 
     assert dict(op.slots) == {}
-    assert not op.has_cases
+    assert [c.bound(op.schema)["k"] for c in op.case_list()] == [2.0]
     assert op(torch.ones(1)).item() == 8
     assert op.notes == ("v1 (forward cpu) was taken out: the schema changed",)
     assert "v1 (forward cpu) was taken out: the schema changed" in capsys.readouterr().out
+
+
+def test_cases_that_another_schema_does_not_take_are_gone_and_said_to_be(namespace):
+    op = define(f"{namespace}::f", 2.0)
+
+    @op.cases
+    def rows(t):
+        yield (t(3),)
+
+    @wb.op(f"{namespace}::f")
+    def f(x: Tensor, k: float) -> Tensor:
+        return x * k
+
+    assert not op.has_cases
+    (said,) = op.notes
+    assert said.startswith("its cases were taken out: case 1 does not fit, missing a required argument: 'k'")
+
+    @op.cases
+    def _(t):
+        yield t(3), 1.0
+
+    assert op.has_cases and op.notes == ()
 
 
 def test_a_cell_that_is_refused_leaves_the_former_op(namespace):

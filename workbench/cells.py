@@ -254,7 +254,8 @@ def _new(text: Source, qualname: str, slot: str, entry: str) -> Op:
         schema = tiers.infer_schema(text, qualname, entry)
     except SchemaError as error:
         # Who meant an op that is there must not be told what a new one lacks as if that were the mistake.
-        error.message = f"there is no op {qualname}{f'; {near}' if near else '.'} For a new one: {error.message}"
+        known = near or "run the cell that defines it first."
+        error.message = f"there is no op {qualname}; {known} For a new one: {error.message}"
         raise
     return define(Definition(schema, born_of_a_cell=True))
 

@@ -13,7 +13,7 @@ import torch
 
 from . import schema
 from .case import make
-from .live import Live
+from .live import CASES_GONE, Live
 from .turn import in_turn
 from .version import Version
 
@@ -104,7 +104,8 @@ class Declared(Live):
         """
         if function is None:
             return lambda f: self.cases(f, dtypes=dtypes)
-        self._cases = make(function, self.schema, dtypes)
+        self._cases, self._cases_from = make(function, self.schema, dtypes), (function, dtypes)
+        self.notes = tuple(n for n in self.notes if not n.startswith(CASES_GONE))
         self._judge_again()
         return function
 

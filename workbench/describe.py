@@ -9,7 +9,7 @@ from typing import Any
 from .judge import cost, verdict
 from .reports.card import Card, HistoryRow, SlotRow
 from .reports.measurement import Bench, BenchRow, label
-from .reports.report import Trial
+from .reports.report import Check, Trial
 from .show import words
 from .tiers import Kernel
 from .version import Version
@@ -41,7 +41,7 @@ def card(op) -> Card:
         signature=str(op.schema).partition("(")[1] + str(op.schema).partition("(")[2],
         slots=tuple(_slots(op)),
         history=_ledger(op),
-        check=op.last_check,
+        check=_check(op),
         code=tuple(_code(op)),
         doc=op.doc,
         notes=op.notes,
@@ -80,6 +80,17 @@ def notice(op) -> None:
     elif told:
         restored = told[0] == "Code" and former[0] == len(op.versions)
         op.opened = "History" if restored else told[0]
+
+
+def _check(op) -> Check | None:
+    """The last check. It may have been of other versions than those that run."""
+    if op.last_check is None or op.checked in (None, op.installed()):
+        return op.last_check
+    then, now = (dict(each[:-1]) for each in (op.checked, op.installed()))
+    other = [key for key in sorted(then.keys() | now.keys(), reverse=True) if then.get(key) != now.get(key)]
+    ran = [f"{' '.join(key)} ran {f'v{then[key]}' if key in then else 'the reference'}" for key in other]
+    was = " and ".join(ran) or "its backward was another function"
+    return replace(op.last_check, was=f"made while {was}; `{op.name}.check()` looks at what runs now")
 
 
 def timed(bench: Bench, name: str) -> dict[Key, Timed]:

@@ -97,8 +97,11 @@ def autograd_text(schema: Schema) -> str:
     )
 
 
-def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
-    """The function that `text` defines, with the schema's defaults and `names` in scope."""
+def compiled(text: str, schema: Schema, names: dict[str, object], part: str = "") -> Callable:
+    """The function that `text` defines, with the schema's defaults and `names` in scope.
+
+    Tracebacks show its lines; of several texts for one op all but one need a name, `part`.
+    """
     from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
     from torch._C._functorch import peek_interpreter_stack
     from torch.autograd import forward_ad
@@ -119,7 +122,7 @@ def compiled(text: str, schema: Schema, names: dict[str, object]) -> Callable:
         **{f"__{n}": v for n, v in names.items()},
     }
     before = set(scope)
-    file = f"<{schema.qualname}>"
+    file = f"<{schema.qualname}{part}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks
     exec(compile(text, file, "exec"), scope)  # our own text, from a checked schema
     return next(scope[n] for n in scope if n not in before and n != "__builtins__")

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from .case import Case, learn
+from .case import Case, learn, make
 from .entry import entry
+from .errors import SchemaError
 from .reference import Definition, flat, unheard
 from .register import registration as register
 from .reports.measurement import Bench
@@ -23,6 +24,7 @@ from .schema import Schema
 from .version import Version
 
 LEARNT_AT_MOST = 8  # calls that an op without cases remembers the shapes of
+CASES_GONE = "its cases were taken out"
 # What the op's own cell says again when it is run again. A comparison is kept until then: kernels are judged by it.
 SAID_AGAIN = ("schema", "reference", "fake", "backward", "vmap", "gradient_flags", "is_random")
 
@@ -43,6 +45,7 @@ class Live:
         self._versions: list[Version] = []
         self._slots: dict[tuple[str, str], Version] = {}
         self._cases: tuple[Case, ...] | None = None
+        self._cases_from: tuple | None = None  # what `case.make` takes to make them again: generator and dtypes
         self._learnt: dict[tuple, Case] = {}
         self.evidence: dict = {}  # what each case should give, while reference and cases stay
         self.rough_inputs: dict[str, Any] = {}  # by device
@@ -157,6 +160,17 @@ class Live:
         self._forget_evidence()
         self._register()
         self._say(gone)
+        self._make_cases_again()
+
+    def _make_cases_again(self) -> None:
+        """For another schema, which they may fit as well: an argument with a default is new."""
+        if self._cases_from is None:
+            return
+        function, dtypes = self._cases_from
+        try:
+            self._cases = make(function, self.schema, dtypes)
+        except SchemaError as error:  # not printed: the cell that changed the schema goes on with its new cases
+            self.notes += (f"{CASES_GONE}: {error.message.removeprefix(f'{self.schema.qualname}: ')}",)
 
     def registered_by(self, registers: type[register.Registration], definition: Definition) -> None:
         """Somebody else defines its name from now on; the former registration is destroyed already."""

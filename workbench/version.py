@@ -50,6 +50,11 @@ class Version:
         assert self.trial is not None
         return self.trial
 
+    @property
+    def prints(self) -> bool:
+        """Did it print while it was tried? Then its time is that of printing."""
+        return self.trial is not None and bool(self.trial.printed)
+
     def __call__(self, *args, **kwargs):
         """Run this version: as the op does if it is installed, else in the worker, where it can hurt nobody."""
         assert self.call is not None, "an op hands it in when it records a version"

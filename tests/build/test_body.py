@@ -223,3 +223,11 @@ def test_the_type_of_an_index_is_named_before_a_template():
     with pytest.raises(SchemaError) as caught:
         body(made, x=f64, index=torch.int32)
     assert "takes float32 alone, x is float64; a template on the element type takes both" in caught.value.message
+
+
+def test_a_type_that_raw_kernels_have_no_dtype_for_says_who_takes_it():
+    taken = "//! out = empty_like(x)\nvoid f(const std::complex<float>* x, float* out) {}"
+    with pytest.raises(
+        SchemaError, match="std::complex<float> is the type of no dtype that a raw kernel takes; a C.* Tensor"
+    ):
+        body(cell("lab::f(Tensor x) -> Tensor", taken), x=torch.complex64)

@@ -272,3 +272,19 @@ def test_an_integer_output_before_a_float_one_can_be_compiled_with_gradients(sta
         "dynamo and Inductor were not run"
     )
     assert only(report, "gradients").detail.startswith("grad_x: as the reference's vjp")
+
+
+def test_gradients_are_judged_on_elements_and_not_on_none(standin):
+    """A case with nothing in it may be the smallest, and every gradient is right there."""
+
+    def empty_too(t):
+        yield case("none", t(0, 5), t(5))
+        yield t(4, 5), t(5)
+
+    def wrong(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w * 2.5, (g * x * 2.0).sum(0), None
+
+    report = check(standin(reference, reference, empty_too, backward=wrong))
+    found = only(report, "gradients")
+    assert (found.case, found.status) == ("4x5 float32", "fail") and "grad_x" in found.detail

@@ -85,3 +85,9 @@ def test_a_backward_gets_what_went_through_the_forward():
     text = "//! n = x.numel()\n//! grad_x = empty_like(x)\nvoid backward(const float* grad_out, const float* x, const float* b, float* grad_x, int64_t n) {}"
     made = parse(Source(text, "cpp"), ADD, entry="backward", functions=functions(text, "cpp", 1))
     assert tied.untied(made) == ()
+
+
+def test_arguments_of_which_nothing_is_made():
+    assert tied.unused(declared(NAMED + F)) == ("c", "k")
+    assert tied.unused(declared(NAMED + "//! require c is None and k > 0\n" + F)) == ()
+    assert tied.unused(declared(NAMED + "//! factor = k\n" + F.replace("int64_t rows", "int64_t factor"))) == ("c",)

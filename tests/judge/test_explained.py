@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import Tensor
 
 import workbench as wb
 from workbench.errors import TrialError
-from workbench.judge.explained import adds
+from workbench.judge.explained import adds, narrow
+from workbench.source import Source
 
 TOTALS = """\
 //! n, d = x.shape
@@ -50,3 +52,42 @@ def test_the_refusal_says_so_instead_of_never_written(namespace):
     assert why in totals.last_line.refused and "never written" not in str(totals.last_line)
     wb.cpp(totals, TOTALS.replace("empty", "zeros"))
     assert totals.last_line.installed
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("template <typename T>\nvoid f(const T* x, float eps) {}", 6), ("void f(const T* x) {\n  float s = 0;", 6),
+        ("void f(const T* x) {\n\n  y[0] = T(float(x[0]));", 7), ("void f(const float* x, float *y) {", 0),
+        ("// float s\nvoid f(T* x) { std::vector<float> v; float4 w; }", 0),
+    ],
+)  # fmt: skip
+def test_the_line_that_computes_in_float(text, line):
+    assert narrow(Source(text, "cpp", file="cell [1]", first_line=5)) == line
+
+
+def test_float_in_a_form_for_float64_is_named(namespace):
+    @wb.op(f"{namespace}::scale")
+    def scale(x: Tensor, k: float) -> Tensor:
+        return x * k
+
+    @scale.cases(dtypes=(torch.float32, torch.float64))
+    def _(t):
+        yield t(4, 8), 0.1
+
+    text = """\
+//! n = x.numel()
+//! out = empty(x.shape)
+template <typename T> void scale(const T* x, T* out, float k, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * k;
+}
+"""
+    with pytest.raises(TrialError):
+        wb.cpp(scale, text)
+    said = "differs on 4x8 float64: 32 of 32 elements differ: line 3 computes in float, which has 7 of their 16 digits"
+    assert scale.last_line.refused == said
+    with pytest.raises(TrialError):
+        wb.cpp(scale, text.replace("x[i] * k", "x[i] + k"))
+    assert "float," not in scale.last_line.refused, "no rounding is that far off"
+    wb.cpp(scale, text.replace("float k", "double k"))
+    assert scale.last_line.installed

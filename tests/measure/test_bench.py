@@ -15,6 +15,7 @@ from workbench.judge.lending import Lent
 from workbench.measure import bench as measured
 from workbench.measure import ceilings, memory
 from workbench.measure.bench import bench
+from workbench.measure.profile import profile
 from workbench.reports.measurement import Bench, Ceiling, headline
 
 CELL = """\
@@ -416,6 +417,25 @@ def test_interpreted_kernels_are_not_timed(double):
     if not torch.cuda.is_available():
         with pytest.raises(WorkbenchError, match="interpreter here, whose time says nothing"):
             run(double)
+
+
+def test_what_prints_is_not_timed(versions, capfd):
+    """A bench calls it thousands of times, and each of them would be on the page."""
+    wb.cpp(versions, CELL.replace("FORM", '(i ? 0 : printf("here\\n")) * 0 + x[i] * 2'))
+    said = r"v3 of double_ prints, and its time is that of printing\. Take that out, and run its cell again"
+    with pytest.raises(WorkbenchError, match=said):
+        run(versions)
+    with pytest.raises(WorkbenchError, match=said):
+        profile(versions)
+    wb.cpp(versions, CELL.replace("FORM", "2 * x[i]"))
+    capfd.readouterr()
+    assert [r.contestant for r in run(versions, seconds={"v4": 1e-3, "v2": 1e-3, "reference": 2e-3}).rows][:2] == [
+        "v4",
+        "v2",
+    ]
+    with pytest.raises(WorkbenchError, match=said):
+        run(versions, against=[3])
+    assert "here" not in "".join(capfd.readouterr())
 
 
 def test_an_interpreted_backward_is_left_out_or_nothing_is_timed(double):

@@ -41,6 +41,15 @@ def test_what_is_not_wrong_is_not_drawn_beside_nan():
     assert svg.count("<path") == 1 and "M56 0h8v1h-8z" in svg and "M0 0" not in svg
 
 
+def test_a_tall_map_stays_on_the_page():
+    def high(rows: int, columns: int) -> int:
+        wrong = tuple((1.0,) * columns for _ in range(rows))
+        svg = picture.error_map(blocks(wrong=wrong, errors=(), shape=(rows, columns)))
+        return int(re.search(r'height="(\d+)"', svg)[1])
+
+    assert (high(64, 3), high(20, 3), high(64, 96), high(1, 96)) == (256, 240, 256, 14)
+
+
 def test_the_histogram_is_logarithmic_and_says_its_counts():
     svg = picture.histogram(blocks())
     assert re.findall(r"<title>([\d,]+)</title>", svg) == ["200", "24", "32"]

@@ -28,6 +28,15 @@ def test_a_plot_is_one_svg_element_in_the_colours_of_the_page():
     assert "DejaVu" not in made
 
 
+def test_what_is_written_keeps_its_digits():
+    def small(axes):
+        axes.plot(NUMBERS)
+        axes.set_yticks([2.0], ["0.00125 GFLOP/s"])
+
+    made = plot.svg(small)
+    assert ">0.00125 GFLOP/s<" in made and not re.search(r'[ "(]\d+\.\d{3}', made), "places have two digits"
+
+
 def test_the_same_plot_is_the_same_text_and_another_one_shares_no_id_with_it():
     first, again = plot.svg(line), plot.svg(line)
     other = plot.svg(lambda axes: axes.plot(NUMBERS[::-1], color=plot.BAD))

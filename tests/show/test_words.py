@@ -51,6 +51,8 @@ def test_a_share_below_the_limit_is_never_rounded_up_to_it(value, shown):
 def test_values_get_the_digits_that_tell_them_apart():
     assert words.values(math.nan, 0.8123) == ("nan", "0.8123")
     assert words.values(1.00001, 1.0) == ("1.00001", "1.00000")
+    assert words.values(-4.1320335340001, -4.1320335340002) == ("-4.1320335340001", "-4.1320335340002")
+    assert words.values(2.5, 2.5) == ("2.5000", "2.5000")  # complex numbers of one magnitude
     assert words.values(7, 1234) == ("7", "1,234")
     assert words.values(1.5e9, -math.inf) == ("1.5000e+09", "-inf")
 

@@ -116,7 +116,11 @@ class Form:
         wanted = ctypes_cpp.dtype_of(p.type)
         got = self.dtypes.get(self.declaration.aliases.get(p.name, p.name))
         if wanted is None:
-            raise SchemaError(f"{function}: '{p.spelled}': {p.type} is the type of no dtype", line=p.line)
+            raise SchemaError(
+                f"{function}: '{p.spelled}': {p.type} is the type of no dtype that a raw kernel takes; "
+                "a C++ function on Tensor takes them all",
+                line=p.line,
+            )
         if got is not None and got != wanted:
             # What counts or points has one dtype nearly always, and no template is wanted for it.
             whole = "" if got.is_floating_point else ctypes_cpp.CPP.get(got, "")

@@ -100,7 +100,11 @@ def first_line(failure: object) -> str:
 
 
 def size(case: Case) -> tuple[bool, int, int]:
-    """To find the smallest case that shows anything: nothing at all comes last, among equals the widest dtype first."""
+    """To find the smallest case that shows anything: with an empty tensor last, among equals the widest dtype first."""
     tensors = tensors_in(case.recipe())
     count = sum(x.numel() for x in tensors)
-    return not count, count, -max((x.element_size() for x in tensors if x.dtype in FLOATS), default=0)
+    return (
+        any(not x.numel() for x in tensors),
+        count,
+        -max((x.element_size() for x in tensors if x.dtype in FLOATS), default=0),
+    )

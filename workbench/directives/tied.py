@@ -41,6 +41,19 @@ def untied(declaration: Declaration) -> tuple[str, ...]:
     return tuple(a.name for a in declaration.arguments if a.is_tensor and a.name in taken - said)
 
 
+def unused(declaration: Declaration) -> tuple[str, ...]:
+    """The arguments that no function takes and no directive mentions; none of a backward, which takes what it needs.
+
+    >>> unused(declaration)                    # of a kernel that was there before its op got an argument `silu`
+    ('silu',)
+    """
+    if declaration.entry != "forward":
+        return ()
+    taken = {declaration.aliases.get(p.name, p.name) for f in declaration.functions for p in f.parameters}
+    said = {declaration.aliases.get(n, n) for n in _mentioned(declaration)}
+    return tuple(a.name for a in declaration.arguments if a.name not in taken | said)
+
+
 def _mentioned(declaration: Declaration) -> set[str]:
     """Every name that a directive reads; `b_ = b` alone, another name, says nothing of sizes."""
     another = {id(s.value) for s in declaration.statements if isinstance(s, Let) and s.name in declaration.aliases}
@@ -110,4 +123,4 @@ def _integers(declaration: Declaration, arguments: Arguments) -> dict[str, int]:
     return found
 
 
-__all__ = ["notes", "untied"]
+__all__ = ["notes", "untied", "unused"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ..check.cure_table import ADDS
 from ..directives import Allocate, Declaration, Kind
-from ..reports.report import Outcome, Trial
-from ..source import code
+from ..reports.report import Mismatch, Outcome, Trial
+from ..source import Source, code
 from ..tiers import Kernel
 
 
@@ -19,21 +19,36 @@ def trial(kernel: Kernel, tried: Trial) -> Trial:
 
 
 def outcome(kernel: object, o: Outcome) -> Outcome:
-    """An outcome whose output is added to, and was never set: what it holds is made of what was there.
+    """An outcome whose output is made of what was there before, or in too few digits.
 
     >>> outcome(kernel, Outcome("odd", "float32", "mismatch", detail="out: 6 of 6 elements differ", mismatch=m)).detail
     'out: 6 of 6 elements differ; it adds to what was there, which is poison: `//! out = zeros(rows)`'
-
-    NaN with a number added is the same NaN, which counts as never written.
     """
-    if o.mismatch is None or not isinstance(kernel, Kernel) or kernel.tier != "raw":
+    found = o.mismatch
+    if found is None or not isinstance(kernel, Kernel) or kernel.tier != "raw":
         return o
-    made = next((a for a in kernel.declaration.allocations if a.name == o.mismatch.output), None)
-    if made is None or made.zeroed or not adds(kernel.source.text, _names(kernel.declaration, made.name)):
-        return o
-    said = f"it {ADDS}: `//! {_zeros(made)}`"
-    detail = re.sub(r"; \d+ were never written$", "", o.detail)
-    return replace(o, detail=f"{detail}; {said}", mismatch=replace(o.mismatch, unwritten=0, because=said))
+    made = next((a for a in kernel.declaration.allocations if a.name == found.output), None)
+    if made is not None and not made.zeroed and adds(kernel.source.text, _names(kernel.declaration, made.name)):
+        # NaN with a number added is the same NaN, which counts as never written.
+        o = replace(o, detail=re.sub(r"; \d+ were never written$", "", o.detail))
+        return _because(o, replace(found, unwritten=0), f"it {ADDS}: `//! {_zeros(made)}`")
+    line = narrow(kernel.source) if o.dtype == "float64" and not found.far else 0
+    return _because(o, found, f"line {line} computes in float, which has 7 of their 16 digits") if line else o
+
+
+def _because(o: Outcome, found: Mismatch, said: str) -> Outcome:
+    return replace(o, detail=f"{o.detail}; {said}", mismatch=replace(found, because=said))
+
+
+def narrow(source: Source) -> int:
+    """The first line on which C++ or CUDA text takes or makes a number in float, by the cell's own count; 0 for none.
+
+    >>> narrow(cell("template <typename T>\\nvoid f(const T* x, T* out, float eps) {}"))
+    2
+    """
+    plain = code(source.text)
+    found = re.search(r"\bfloat\b(?!\s*[*&>,])", plain)
+    return plain.count("\n", 0, found.start()) + source.first_line if found else 0
 
 
 def adds(text: str, names: tuple[str, ...]) -> bool:
@@ -77,4 +92,4 @@ def _zeros(made: Allocate) -> str:
     return f"{made.name} = zeros({', '.join(texts) or '()'}{dtype})"
 
 
-__all__ = ["adds", "outcome", "trial"]
+__all__ = ["adds", "narrow", "outcome", "trial"]

@@ -16,7 +16,7 @@ import torch
 
 from ..case import Case
 from ..check.expect import Expected, expected
-from ..check.full import doubt
+from ..check.full import apart, doubt
 from ..check.full.finding import Finding, vary
 from ..check.gradients import expected_gradients
 from ..errors import BuildError, SchemaError
@@ -30,7 +30,7 @@ from .evidence import Evidence, evidence, forget
 from .partners import dtypes_for, partners, schemas_of, worker_of
 from .steps import steps_of
 from .tryout_pool import LIMIT_S, Patience, Pool, Runs, until_all_ran
-from .tryout_python import PythonTries, said
+from .tryout_python import PythonTries, made_up, said
 
 GUARDED_TIERS = ("raw", "host", "triton")  # their launchers try a new dtype before they answer its first call
 
@@ -43,6 +43,7 @@ class Asked:
     evidence: Evidence | None = None
     refused: str = ""  # what the reference raised
     no_form: str = ""  # why the kernel has none
+    dies: str = ""  # how the reference ends the process that it runs in
 
 
 class KernelTries:
@@ -80,7 +81,8 @@ class KernelTries:
     def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> _Running:
         if self.patience.left < 0:
             self.patience = Patience(2)
-        asked = [self._ask(c, spread) for c in cases]
+        dying = apart.dying(lambda c: self._evidence(c, spread), made_up(self.op, cases))
+        asked = [self._ask(c, spread, dying.get(c, "")) for c in cases]
         self._build([a for a in asked if a.evidence is not None and not a.no_form])
         asked = [self._with_form(a) for a in asked]
         ready = [a.evidence for a in asked if a.evidence is not None and not a.no_form]
@@ -111,9 +113,14 @@ class KernelTries:
 
     # ------------------------------------------------------------ before the run
 
-    def _ask(self, case: Case, spread: bool) -> Asked:
+    def _evidence(self, case: Case, spread: bool) -> Evidence:
+        return evidence(self.op, case, self.slot, self.kernel, spread=spread)
+
+    def _ask(self, case: Case, spread: bool, dies: str) -> Asked:
+        if dies:
+            return Asked(case, dies=dies)
         try:
-            found = evidence(self.op, case, self.slot, self.kernel, spread=spread)
+            found = self._evidence(case, spread)
         except Exception as error:
             if self.slot == "backward":
                 return Asked(case, refused=said(error))
@@ -174,8 +181,7 @@ class KernelTries:
 
     def _forget(self, cases: Sequence[Case]) -> None:
         """The answers to inputs of a check are asked for once."""
-        own = set(map(id, self.op.case_list(bench=True)))
-        forget(self.op, [c for c in cases if id(c) not in own])
+        forget(self.op, made_up(self.op, cases))
 
     # ------------------------------------------------------------ the run
 
@@ -201,8 +207,8 @@ class _Running:
         return [self._finding(a, next(ran) if a.evidence is not None and not a.no_form else None) for a in self.asked]
 
     def _finding(self, a: Asked, results: list[Result] | None) -> Finding:
-        if a.no_form:
-            return Finding(a.case, "no form", a.no_form)
+        if a.no_form or a.dies:
+            return Finding(a.case, "no form" if a.no_form else "dies", a.no_form or a.dies)
         if results == []:
             return Finding(a.case, "not run", "it has crashed so often that it was not tried on more")
         if results is None or a.evidence is None:

@@ -12,6 +12,7 @@ from .. import gpu
 from ..case import Case
 from ..check import agree
 from ..check.expect import Expected, as_tensor, leaves
+from ..check.full import apart
 from ..check.full.finding import Finding
 from ..errors import WorkbenchError
 from ..inputs import fresh, moved, tensors_in
@@ -32,7 +33,8 @@ class PythonTries:
         return "no GPU here" if self.device == "cuda" and not gpu.present() else ""
 
     def submit(self, cases: Sequence[Case], *, repeats: int = 1, spread: bool = False) -> _Done:
-        return _Done([self._try(c, repeats) for c in cases])
+        dying = apart.dying(lambda c: evidence(self.op, c, "forward"), made_up(self.op, cases))
+        return _Done([Finding(c, "dies", dying[c]) if c in dying else self._try(c, repeats) for c in cases])
 
     def release(self) -> None:
         pass
@@ -47,8 +49,7 @@ class PythonTries:
         except Exception as error:
             refused = said(error)
         finally:
-            if not any(case is c for c in self.op.case_list(bench=True)):
-                forget(self.op, [case])
+            forget(self.op, made_up(self.op, [case]))
         wanted = wanted or Expected(case, self.op.schema, skipped="the reference refuses it")
         runs = []
         for _ in range(repeats):
@@ -133,6 +134,12 @@ def _same_bytes(a: object, b: object) -> bool:
 
 def _raw(x: torch.Tensor) -> torch.Tensor:
     return x.detach().contiguous().reshape(-1).view(torch.uint8) if x.numel() else x.new_zeros(0, dtype=torch.uint8)
+
+
+def made_up(op, cases: Sequence[Case]) -> list[Case]:
+    """Those that are none of the op's own, on which its reference has lived already."""
+    own = set(map(id, op.case_list(bench=True)))
+    return [c for c in cases if id(c) not in own]
 
 
 def said(error: BaseException) -> str:

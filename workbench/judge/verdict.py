@@ -97,7 +97,7 @@ def refusal_error(told: Line) -> TrialError:
 def line(op, version: Version, former: Version, seconds: float, headers: Sequence[str] = ()) -> Line:
     """The line of a version, installed or refused. `headers` are those that changed since the slot's former cell."""
     refused = bool(version.refused)
-    prints = version.trial is not None and bool(version.trial.printed)
+    prints = version.prints
     untimed: tuple[str, ...] = (PRINTS,) if prints and not refused else ()
     timed = None
     if not refused and not prints:
@@ -172,7 +172,7 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     notes = list(version.trial.notes) if version.trial else []
     notes += [str(d) for d in version.kernel.diagnostics if d.severity == "warning"]
     notes += version.kernel.build_notes
-    notes += _untied(op, version.kernel)
+    notes += [*_untied(op, version.kernel), *_unused(version.kernel)]
     waits = not version.kernel.unrunnable or version.kernel.interpreted
     if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)
@@ -198,6 +198,15 @@ def _untied(op, kernel: object) -> tuple[str, ...]:
     if not isinstance(kernel, Kernel) or not tied.untied(kernel.declaration):
         return ()
     return tied.notes(kernel.declaration, [c.bound(op.schema) for c in op.case_list()])
+
+
+def _unused(kernel: object) -> tuple[str, ...]:
+    """The note on arguments of which a raw kernel makes nothing: cases may all leave them at their defaults."""
+    if not isinstance(kernel, Kernel) or kernel.tier != "raw":
+        return ()
+    return tuple(
+        f"nothing here takes {n}: whatever a caller gives changes nothing" for n in tied.unused(kernel.declaration)
+    )
 
 
 def uncompiled(op, slot: str, language: str, error: BuildError, seconds: float) -> Line:

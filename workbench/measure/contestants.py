@@ -12,6 +12,7 @@ import torch
 
 from ..errors import WorkbenchError
 from ..version import Version
+from . import refusals
 
 REFERENCE, COMPILED, FORMER = "reference", "torch.compile", "former"
 NAMES = {"reference": REFERENCE, "compile": COMPILED, "compiled": COMPILED, "torch.compile": COMPILED, "former": FORMER}
@@ -158,18 +159,18 @@ def _version(op, version: Version, slot: str, device: str, lend: Callable[[Versi
         raise Elsewhere(
             f"v{version.number} of {op.name} is for {version.slot} {version.device}, measured is {slot} {device}"
         )
+    refusals.refuse_printing(op, version)
     return Contestant(f"v{version.number}", op, lent=lend(version))
 
 
 def _former(op, slot: str, device: str) -> Version | None:
-    """The version before the one that runs, among those that were installed and can be again."""
+    """The version before the one that runs, among those that were installed, can be again and can be timed."""
     now = op.runs(slot, device).number
     fitting = [
-        v
-        for v in op.versions[1:now]
-        if (v.slot, v.device) == (slot, device) and not v.refused and not getattr(v.kernel, "unrunnable", "")
-        and not getattr(v.kernel, "defines_itself", False) and not op.registration.foreign
-        and str(getattr(v.kernel, "schema", op.schema)) == str(op.schema)
+        v for v in op.versions[1:now]
+        if (v.slot, v.device) == (slot, device) and not v.refused and not v.prints
+        and not getattr(v.kernel, "unrunnable", "") and not getattr(v.kernel, "defines_itself", False)
+        and not op.registration.foreign and str(getattr(v.kernel, "schema", op.schema)) == str(op.schema)
     ]  # fmt: skip
     return fitting[-1] if fitting else None
 

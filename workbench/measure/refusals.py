@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import WorkbenchError
+from ..version import Version
 
 
 def refuse(op, slots: Sequence[str], device: str, verb: str) -> None:
-    """WorkbenchError where Triton's interpreter runs one of the slots.
+    """WorkbenchError where Triton's interpreter runs one of the slots, or what prints.
 
     >>> refuse(swiglu, ["forward", "backward"], "cpu", "profile")
     WorkbenchError: lab::swiglu runs in Triton's interpreter here, whose time says nothing of a GPU's. ...
     """
     for slot in slots:
+        refuse_printing(op, op.runs(slot, device))
         if not getattr(op.runs(slot, device).kernel, "interpreted", False):
             continue
         what, arguments, rest = op.qualname, "", ""
@@ -23,6 +25,19 @@ def refuse(op, slots: Sequence[str], device: str, verb: str) -> None:
         raise WorkbenchError(
             f"{what} runs in Triton's interpreter here, whose time says nothing of a GPU's. "
             f"`{op.name}.inspect({arguments})` shows what the compiler made of it{rest}"
+        )
+
+
+def refuse_printing(op, version: Version) -> None:
+    """WorkbenchError where a version printed while it was tried: timed, it fills the page.
+
+    >>> refuse_printing(rmsnorm, rmsnorm.versions[4])
+    WorkbenchError: v4 of rmsnorm prints, and its time is that of printing. Take that out, and run its cell again
+    """
+    if version.prints:
+        raise WorkbenchError(
+            f"v{version.number} of {op.name} prints, and its time is that of printing. "
+            "Take that out, and run its cell again"
         )
 
 

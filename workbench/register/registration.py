@@ -131,7 +131,8 @@ class Registration:
             "redispatch": self.public_op.redispatch,
             "forward_mode": gradient.forward_mode,
         }
-        library.impl(schema.name, compiled(autograd_text(schema), schema, names), "Autograd", with_keyset=True)
+        function = compiled(autograd_text(schema), schema, names, " autograd")
+        library.impl(schema.name, function, "Autograd", with_keyset=True)
         name = backward.partition("::")[2]
         owner.impl(name, pullback.default_backward(op), "CompositeExplicitAutograd")
         torch.library.register_fake(backward, pullback.fake_backward(self.definition), lib=owner)

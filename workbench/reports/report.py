@@ -76,13 +76,15 @@ class Row:
 class Check(Report):
     """The outcome of `op.check()`.
 
-    `op` is the qualified name, `level` is "quick" or "full", `seconds` the whole duration.
+    `op` is the qualified name, `level` is "quick" or "full", `seconds` the whole duration. On a card `was` says of
+    which versions it was, where others run by now.
     """
 
     op: str
     rows: tuple[Row, ...]
     level: str = "quick"
     seconds: float = 0.0
+    was: str = ""
 
     @property
     def ok(self) -> bool:

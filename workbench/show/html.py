@@ -233,11 +233,15 @@ def check(report: Check, heading: bool = True) -> str:
         table = _table(rows)
     tally = f'<p class="cap">{said}</p>'
     if not heading:
-        return f"{table}{tally}"
+        return f"{_caution(report.was)}{table}{tally}"
     name = f"<h3>{escape(report.op)}</h3>"
     if report.level == "full":  # many rows: how it went is read first
         return f'<div class="card"><div class="row">{name}<span class="soft">{said}</span></div>{table}</div>'
     return f'<div class="card"><div class="row">{name}</div>{table}{tally}</div>'
+
+
+def _caution(said: str) -> str:
+    return f'<p class="cap"><span class="warn">{rich(said)}</span></p>' if said else ""
 
 
 def _table(rows: Sequence[Row], names: bool = True) -> str:

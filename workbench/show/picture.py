@@ -10,7 +10,7 @@ from . import pattern, words
 
 LEVELS = (0.35, 0.6, 0.9)  # how opaque cells are, by the share of their elements that is wrong, or by their error
 ERRORS = (1e-3, 0.03, 0.3)  # shares of the largest error from which on a cell is drawn at a level
-WIDTH = 460
+WIDTH, TALL = 460, 256  # pixels at most
 LINES = 24  # borders at most; more would hide the cells
 BAR, HIGH = 26, 44  # pixels of a histogram's column
 
@@ -24,7 +24,7 @@ def error_map(mismatch: Mismatch) -> str:
         return ""
     rows, columns = len(mismatch.wrong), len(mismatch.wrong[0])
     across = max(2, min(14, WIDTH // columns))
-    down = max(across, min(14, 24 // rows))
+    down = min(max(across, min(14, 24 // rows)), TALL // rows)
     width, height = columns * across, rows * down
     down_lines, across_lines = borders_of(mismatch)
     levels = [[_level(v) for v in row] for row in mismatch.wrong]

@@ -65,7 +65,7 @@ def element(document: str, width: int, height: int, label: str = "") -> str:
     body = re.sub(r"font: [^;\"]*?(\d[\d.]*)px[^;\"]*", r"font-size: \1px", body)
     body = re.sub(r" font-family: [^;\"]*;?", "", body)
     body = re.sub(r' transform="rotate\(-?0 [^"]*"', "", body)
-    body = re.sub(r"(\d+\.\d\d)\d+", r"\1", body)
+    body = re.sub(r"(\d+\.\d\d)\d+(?=[^<>]*>)", r"\1", body)  # of places; what is written keeps its digits
     for colour, name in VARIABLES.items():
         body = body.replace(colour, f"var(--{name}, {colour})")
     body = re.sub(r"\s*\n\s*", " ", body).replace("> <", "><").strip()

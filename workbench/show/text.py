@@ -134,6 +134,7 @@ def check(report: Check) -> str:
     head = [f"{report.op} {report.level} check", ", ".join(words.tally(report))]
     if report.seconds > 0:
         head.append(words.duration(report.seconds))
+    head += [report.was] if report.was else []
     rows = gather.arranged(report)
     names = min(max((len(r.check) for r in rows), default=0), 28)
     if report.level == "full":

@@ -81,11 +81,8 @@ def values(got: float, wanted: float) -> tuple[str, str]:
         return f"{got:,}", f"{wanted:,}"
     sizes = [abs(v) for v in (got, wanted) if math.isfinite(v) and v]
     style = "e" if sizes and (max(sizes) >= 1e6 or max(sizes) < 1e-3) else "f"
-    for digits in range(4, 10):
-        pair = f"{got:.{digits}{style}}", f"{wanted:.{digits}{style}}"
-        if pair[0] != pair[1]:
-            break
-    return pair
+    pairs = [(f"{got:.{digits}{style}}", f"{wanted:.{digits}{style}}") for digits in range(4, 17)]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
 
 
 def power(of_ten: int | None) -> str:

@@ -19,8 +19,9 @@ class Finding:
 
     `status` is "agree", "skip" (nothing to compare with), "no form" (the kernel takes no such dtypes), "refused" (it
     says no, in words, to what the reference takes), "both refuse", "accepts" (it runs on what the reference refuses),
-    "not run", or one of WRONG. `share` is the largest error as a share of the allowed one; `differing` counts the
-    repetitions whose results had other bits than the first; with `varies` these were another verdict.
+    "not run", "dies" (the reference ends the process), or one of WRONG. `share` is the largest error as a share of the
+    allowed one; `differing` counts the repetitions whose results had other bits than the first; with `varies` these
+    were another verdict.
     """
 
     case: Case

@@ -38,6 +38,7 @@ NOTES = {
     "no form": "{n} without a form of the kernel: {why}",
     "skip": "{n} not judged: {why}",
     "not run": "{n} not run: {why}",
+    "dies": "{n} on which the reference itself ends the process: {why}",
 }
 MEMORY = ("mutation", "overrun", "aliasing", "unwritten", "crash", "process")
 

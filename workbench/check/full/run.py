@@ -15,9 +15,9 @@ from ...inputs import fresh
 from ...reports.report import Check, Progress, Row
 from ..cure_table import RACE
 from ..cures import in_language
-from ..expect import expected
+from ..expect import Expected, expected
 from ..sample import Checkable, Sample, call, guarded, size
-from . import here, races, rows, special, sweep
+from . import apart, here, races, rows, special, sweep
 from .bounds import bounds
 from .classes import Place, Sizes, leaves_of, refined, sizes_of
 from .finding import Tries
@@ -59,7 +59,7 @@ class Full:
             one = replace(family, classes=tuple((place,) for place in changes))
             grown = {i: leaves[leaf].shape[dim] + more for i, ((leaf, dim), more) in enumerate(changes.items())}
             case = self._case(Variant("", "", base, one, tuple(grown.items())))
-            return case is not None and self._accepted(case)
+            return case is not None and not apart.dying(self._expected, [case]) and self._accepted(case)
 
         return refined(family, accepts)
 
@@ -201,8 +201,9 @@ class Full:
         """Inputs of these sweeps on which every kernel was right: what may be run in this process."""
         if not self.sweeps:
             variants = [v for v in sweep.plan(self.op.schema, self.families) if v.check == check and not v.dtypes]
-            made = [self._case(v) for v in variants]
-            return [c for c in made if c is not None and self._accepted(c)]
+            made = [c for v in variants if (c := self._case(v)) is not None]
+            dying = apart.dying(self._expected, made)
+            return [c for c in made if c not in dying and self._accepted(c)]
         wrong = {t.variant.change for s in self.sweeps for t in s.tried if t.finding.wrong}
         return [
             t.finding.case for s in self.sweeps for t in s.tried
@@ -215,10 +216,13 @@ class Full:
         """Has a kernel been wrong on an input of these sweeps?"""
         return any(t.finding.wrong for s in self.sweeps for t in s.tried if t.variant.check == check)
 
+    def _expected(self, case: Case) -> Expected:
+        return expected(self.op.reference, self.op.schema, case)
+
     def _accepted(self, case: Case) -> bool:
         """Does the reference take it?"""
         try:
-            return not expected(self.op.reference, self.op.schema, case).skipped
+            return not self._expected(case).skipped
         except Exception:
             return False
 
