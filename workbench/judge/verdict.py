@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..build import resources
+from ..check import agree
 from ..check.cures import cure, in_language
 from ..directives import tied
 from ..errors import BuildError, TrialError
@@ -80,9 +81,8 @@ def refusal_error(told: Line) -> TrialError:
     """The error that a refused cell raises: the line's sentence, the worst element, and what still runs."""
     assert told.trial is not None, "what was built was tried"
     outcome = gravest(told.trial)
-    worst = ""
-    if outcome and outcome.mismatch and outcome.detail:
-        worst = f"; {outcome.detail.removesuffix(f'; {outcome.mismatch.because}')}"
+    found = outcome.mismatch if outcome else None
+    worst = f"; {found.output} {agree.worst(found)}" if found and found.worst else ""
     also = f" ({words.also(told)})" if words.also(told) else ""
     error = TrialError(
         f"v{told.version} of {told.op} is not installed: it {told.refused}{worst}{also}",
