@@ -234,7 +234,7 @@ def test_a_new_op_from_its_signature(namespace):
 
 
 def test_a_void_function_fills_what_directives_make(namespace):
-    @wb.op(f"{namespace}::rmsnorm", returns=("y",))
+    @wb.op(f"{namespace}::rmsnorm", returns=("y",), saves=("rstd",))  # which pasted code knows nothing of
     def rmsnorm(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
 
@@ -251,6 +251,9 @@ void rms_norm(torch::Tensor x, torch::Tensor w, torch::Tensor y, float epsilon) 
     x, w = torch.randn(3, 8), torch.randn(8)
     assert rmsnorm.runs().tier == "full"
     torch.testing.assert_close(rmsnorm(x, w), rmsnorm.reference(x, w))
+    x.requires_grad_()
+    [grad_x] = torch.autograd.grad(rmsnorm(x, w).square().sum(), x)
+    torch.testing.assert_close(grad_x, torch.autograd.grad(rmsnorm.reference(x, w).square().sum(), x)[0])
 
 
 @pytest.fixture

@@ -177,6 +177,8 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)
         notes.append("no cases: it was loaded, not run" if itself else "no cases: it is tried at its first call")
+    if unsaved := getattr(version.kernel, "unsaved", ()):
+        notes.append(f"{', '.join(unsaved)} is not saved here: the gradient comes from the reference")
     if left := left_to_reference(op, version.kernel):
         notes.append(f"the gradient of {', '.join(left)} comes from the reference")
     outcomes = version.trial.outcomes if version.trial else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +18,12 @@ from ..directives import Allocate, Require, Tune
 from ..directives.vocabulary import function_name
 from ..errors import Diagnostic, SchemaError
 from ..schema import Schema
-from ..source import Function, Source, directives_of
+from ..source import Function, Source
 from ..trial import Launch
 from ..trial.protocol import Library, Trace
+from . import host_directives
 from .base import Dtypes, Kernel
+from .host_directives import on_tensors
 from .loaded import Loaded, Module
 
 
@@ -41,7 +42,7 @@ class HostKernel(Kernel):
         floating: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.function = entry(found, schema, slot, function, source)
-        own = _without_the_forwards(source, found, schema) if slot == "backward" else source
+        self.unsaved, own = host_directives.own(source, found, schema, slot, self.function)
         declaration = directives.parse(own, schema, entry=slot)
         super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)), self.runs_on)
         self.because = f"Tensor in the signature of {self.function.name}"
@@ -256,21 +257,6 @@ class HostKernel(Kernel):
             self._loaded.unregister()
 
 
-def _without_the_forwards(source: Source, found: Sequence[Function], schema: Schema) -> Source:
-    """A backward's cell without the directives of a forward in it: those that make tensors, `require` and `tune`."""
-    makes_gradients = any(re.match(r"grad_\w+\s*=", text) for _, text in directives_of(source))
-    others = [f for f in found if f.name == schema.name or (_on_tensors(f) and f.name != "backward")]
-    if makes_gradients or not others:
-        return source
-    forwards = re.compile(r"\s*//! (?:(?:require|tune)\b|\w+\s*=\s*(?:empty|zeros)(?:_like)?\s*\()")
-    lines = ["" if forwards.match(line) else line for line in source.text.splitlines()]
-    return replace(source, text="\n".join(lines))
-
-
-def _on_tensors(f: Function) -> bool:
-    return "Tensor" in f.returns + "".join(p.type for p in f.parameters)
-
-
 def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:
     """The one function of a cell that fills the slot: named like the op, `backward`, or as `--entry` says.
 
@@ -280,7 +266,7 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
     name = wanted or ("backward" if slot == "backward" else function_name(schema.name))
     named = [f for f in found if f.name == name]
     if not named and slot == "forward" and not wanted:  # pasted code has names of its own
-        named = [f for f in found if _on_tensors(f) and f.name != "backward"]
+        named = [f for f in found if on_tensors(f) and f.name != "backward"]
     if len(named) == 1:
         return named[0]
     names = ", ".join(dict.fromkeys(f.name for f in found)) or "no function"

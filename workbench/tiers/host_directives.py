@@ -1,0 +1,45 @@
+"""The directives of a host cell, as the function that fills a slot needs them: its own, and no other function's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..schema import Schema
+from ..source import Function, Source, directives_of
+
+_MADE = re.compile(r"(\w+)\s*=\s*(?:empty|zeros)(?:_like)?\s*\(")
+_FORWARDS = re.compile(rf"\s*//! (?:(?:require|tune)\b|{_MADE.pattern})")
+
+
+def own(
+    source: Source, found: Sequence[Function], schema: Schema, slot: str, function: Function
+) -> tuple[tuple[str, ...], Source]:
+    """The saved tensors that a forward leaves out, and the cell with the directives that are the slot's.
+
+    A void function that fills what directives make returns nothing, so that pasted code can save nothing either. What
+    no line makes of the saved tensors is then empty, as it is where the reference runs, and its vjp is the backward.
+    """
+    if slot == "backward":
+        return (), _without_the_forwards(source, found, schema)
+    made = {match[1] for _, text in directives_of(source) if (match := _MADE.match(text))}
+    left_out = tuple(n for n in schema.saves if n not in made)
+    if function.returns.strip() != "void" or not made or not left_out:
+        return (), source
+    lines = [f"//! {name} = empty(0, dtype=uint8)" for name in left_out]
+    return left_out, replace(source, text="\n".join([source.text, *lines]))
+
+
+def _without_the_forwards(source: Source, found: Sequence[Function], schema: Schema) -> Source:
+    """A backward's cell without the directives of a forward in it: those that make tensors, `require` and `tune`."""
+    makes_gradients = any(re.match(r"grad_\w+\s*=", text) for _, text in directives_of(source))
+    others = [f for f in found if f.name == schema.name or (on_tensors(f) and f.name != "backward")]
+    if makes_gradients or not others:
+        return source
+    lines = ["" if _FORWARDS.match(line) else line for line in source.text.splitlines()]
+    return replace(source, text="\n".join(lines))
+
+
+def on_tensors(f: Function) -> bool:
+    return "Tensor" in f.returns + "".join(p.type for p in f.parameters)
