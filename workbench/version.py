@@ -68,9 +68,10 @@ class Version:
             return f"refused: {self.refused}"
         if self.trial is None or not self.trial.ok:
             return ""
-        if NOT_RUN in {o.detail for o in self.trial.outcomes}:
+        unrun = getattr(self.kernel, "unrunnable", "") and not getattr(self.kernel, "interpreted", False)
+        if NOT_RUN in {o.detail for o in self.trial.outcomes} or (unrun and not self.trial.outcomes):
             return NOT_RUN
-        return "not tried" if self.trial.outcomes and all(o.status == "skip" for o in self.trial.outcomes) else "agreed"
+        return "agreed" if any(o.status == "agree" for o in self.trial.outcomes) else "not tried"
 
 
 def asked(op: Any, wanted: int | Version) -> Version:
