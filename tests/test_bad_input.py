@@ -74,6 +74,17 @@ def test_a_text_that_is_no_kernel(scale, what):
     assert torch.equal(scale(X, 3.0), X * 3)
 
 
+def test_half_a_character_is_named_on_its_line(scale):
+    with pytest.raises(wb.SchemaError, match=r"cell \[7\], line 4: the character U\+D800 is half of one"):
+        cell(SCALE.replace("// Times k", "// Times \ud800"))
+    assert still_right(scale)
+
+
+def test_a_byte_order_mark_before_a_text_is_passed_over(scale):
+    cell("\ufeff" + SCALE.replace("x[i] * k", "k * x[i]"))
+    assert scale.runs().number == 2 and torch.equal(scale(X, 3.0), X * 3)
+
+
 def test_an_error_of_the_compiler_has_diagnostics_an_excerpt_and_a_line_of_its_own(scale):
     told = []
     cells.listeners.append(told.append)

@@ -56,6 +56,15 @@ def test_a_file_named_otherwise_opens_for_the_target_of_its_cell(scale, tmp_path
     assert files.target(tmp_path / "fast.cpp") == "scale.backward"
 
 
+@pytest.mark.parametrize("name", ["scale.cu", "scale_triton.py", "scale.txt", "scale"])
+def test_a_name_under_which_it_would_not_load_as_what_it_is(scale, tmp_path, name):
+    with pytest.raises(
+        wb.SchemaError, match=f"--file {name}: a C.. file ends in .cpp or .cc or .cxx; the cell was not"
+    ):
+        cells.run("scale", cell(SCALE, tmp_path), file=name)
+    assert not os.listdir(tmp_path) and not scale.slots
+
+
 @pytest.mark.parametrize("name", ["with space.cpp", "it's.cpp", '"q".cpp', "$HOME.cpp", "a:b.cpp", "größe.cpp"])
 def test_any_name_will_do(scale, tmp_path, name):
     cells.run("scale", cell(SCALE, tmp_path), file=name)

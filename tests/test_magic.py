@@ -34,6 +34,8 @@ def test_the_line_is_a_target_and_options(line, target, options):
     ("a b", "%%cpp takes one target, got 2: a b"),
     ("a --fast", "--fast is no option of %%cpp"),
     ("a --cases", "--cases needs a value"),
+    ("a --file=", "--file needs a value"),
+    ("a --entry ''", "--entry needs a value"),
     ("a 'b", "No closing quotation"),
 ])  # fmt: skip
 def test_a_line_that_says_something_else(line, words):

@@ -46,6 +46,15 @@ def test_cxx_prefers_our_variable_and_keeps_words(monkeypatch):
     assert settings.cxx() is None
 
 
+def test_variables_that_cannot_be_read_say_which_and_how_to_write_them(monkeypatch):
+    monkeypatch.setenv("WORKBENCH_CXX", "g++ 'O2")
+    with pytest.raises(ToolchainError, match="WORKBENCH_CXX is .*: No closing quotation. Write it as in a shell"):
+        settings.cxx()
+    monkeypatch.setenv("WORKBENCH_CACHE", "~no.such.user/builds")
+    with pytest.raises(ToolchainError, match="WORKBENCH_CACHE is '~no.such.user/builds': .* Write the whole path"):
+        settings.cache_dir()
+
+
 def test_compilers_speak_english_in_utf8(monkeypatch):
     monkeypatch.setenv("LC_ALL", "de_DE.ISO-8859-1")
     monkeypatch.setenv("LANGUAGE", "de")

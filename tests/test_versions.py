@@ -22,6 +22,15 @@ def scale():
     return op
 
 
+def test_what_was_held_against_nothing_is_not_said_to_agree(namespace):
+    bare = wb.cpp(f"{namespace}::scale", SCALE.replace("template <typename T>\n", "").replace("T", "float"))
+    assert str(bare.versions[1]) == "v1 forward cpu raw C++ not tried"
+    if not torch.cuda.is_available():
+        body = "template <typename T> __global__ void fill(const T* x, T* out) { out[threadIdx.x] = x[threadIdx.x]; }"
+        bare = wb.cuda(f"{namespace}::fill", f"//! out = empty_like(x)\n//! grid = 1\n//! block = 32\n{body}")
+        assert str(bare.versions[1]) == "v1 forward cuda raw CUDA compiled, not run"
+
+
 def test_every_build_is_a_version(scale):
     reference, first, refused, backward = scale.versions
     assert [v.number for v in scale.versions] == [0, 1, 2, 3]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import linecache
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -134,7 +134,7 @@ def make(
 
     Raises SchemaError, with the generator's line, for a generator that raises or yields what the op does not take.
     """
-    dtypes = (dtypes,) if isinstance(dtypes, (torch.dtype, str)) else tuple(dtypes or ())
+    dtypes = tuple(dtypes) if isinstance(dtypes, Iterable) and not isinstance(dtypes, str) else (dtypes,)
     if not dtypes:
         raise SchemaError(f"{schema.qualname}: cases(dtypes=()) leaves nothing to make tensors in")
     for d in dtypes:

@@ -129,6 +129,9 @@ def triton(
 
 
 def _source(text: str, language: str) -> Source:
+    if not isinstance(text, str):
+        cure = f"; a file is loaded by wb.load({str(text)!r})" if isinstance(text, Path) else ""
+        raise SchemaError(f"the source is the text of a cell, a string; got {type(text).__name__}{cure}")
     return Source(text, language, path=os.getcwd(), first_line=1)
 
 
@@ -148,6 +151,9 @@ def run(
     `born` is told of an op that this makes, and says by what name it is at hand.
     """
     with turn, _placed(text):
+        text = files.readable(text)
+        if entry is not None and not isinstance(entry, str):
+            raise SchemaError(f"entry is the name of a function of the source, got {entry!r}")
         if target is None and text.language == "triton":
             raise SchemaError("a Triton cell fills a slot of an op: name it, e.g. '%%triton rmsnorm'")
         if target is None:
@@ -158,10 +164,7 @@ def run(
         if op is not None and op.registration.foreign:
             raise SchemaError(f"{qualname} is defined by a TORCH_LIBRARY block, and so are its kernels: edit that cell")
         if file:
-            place = files.place(file, text.path)
-            if text.language == "triton" and files.language(Path(place)) != "triton":
-                raise SchemaError(f"--file {file}: a Triton file ends in {' or '.join(files.TRITON)}")
-            files.write(place, text.text, target if isinstance(target, str) else qualname)
+            files.write_cell(file, text, target if isinstance(target, str) else qualname)
         names = _case_names(cases)
         with install.keeping(op, slot, LANGUAGE_DEVICES[text.language]):
             made = _new(text, qualname, slot, entry) if op is None else _reborn(op, text, slot, entry)
@@ -179,8 +182,7 @@ def run_blocks(
     """Build what says by itself what it defines; shows the line, raises what was refused."""
     with turn, _placed(wanted.sources[0]):
         if file:
-            first = wanted.sources[0]
-            files.write(files.place(file, first.path), first.text, "")
+            files.write_cell(file, wanted.sources[0], "")
         extension, line = adoption.run(wanted, force=force, cases=cases)
         _tell(None, line)
         if not line.installed:
@@ -280,7 +282,9 @@ def _case_names(cases: str | list[str] | None) -> list[str] | None:
         if not names:
             raise SchemaError("cases names no case; 'none' means that none is to be tried")
         return [] if names == ["none"] else names
-    return list(cases)
+    if isinstance(cases, (list, tuple)) and all(isinstance(c, str) for c in cases):
+        return list(cases)
+    raise SchemaError(f"cases are names, as in cases=['odd', 'llama'], or \"none\"; got {cases!r}")
 
 
 __all__ = ["Line", "cpp", "cuda", "run", "telling", "triton"]

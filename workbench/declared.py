@@ -13,6 +13,7 @@ import torch
 
 from . import schema
 from .case import make
+from .errors import SchemaError
 from .live import CASES_GONE, Live
 from .turn import in_turn
 from .version import Version
@@ -104,6 +105,7 @@ class Declared(Live):
         """
         if function is None:
             return lambda f: self.cases(f, dtypes=dtypes)
+        self._takes("cases", function)
         self._cases, self._cases_from = make(function, self.schema, dtypes), (function, dtypes)
         self.notes = tuple(n for n in self.notes if not n.startswith(CASES_GONE))
         self._judge_again()
@@ -118,7 +120,13 @@ class Declared(Live):
         """
         from . import python_kernel
 
-        return lambda function: python_kernel.install(self, function, device)
+        place = python_kernel.device_of(self, device)
+
+        def decorate(function: Callable) -> Callable:
+            self._takes("kernel", function)
+            return python_kernel.install(self, function, place)
+
+        return decorate
 
     @in_turn
     def backward(self, function: Callable) -> Callable:
@@ -130,6 +138,7 @@ class Declared(Live):
 
         It returns one gradient (or None) per floating-point tensor argument, in their order.
         """
+        self._takes("backward", function)
         known = [a.name for a in self.schema.arguments] + list(self.schema.outputs) + list(self.schema.saves)
         known += [f"grad_{n}" for n in (*self.schema.outputs, *self.schema.mutated)]
         schema.named("backward", list(inspect.signature(function).parameters), tuple(known), self.qualname)
@@ -140,6 +149,7 @@ class Declared(Live):
     @in_turn
     def fake(self, function: Callable) -> Callable:
         """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell."""
+        self._takes("fake", function)
         self.definition.fake = function
         self.changed()
         return function
@@ -147,6 +157,7 @@ class Declared(Live):
     @in_turn
     def vmap(self, function: Callable) -> Callable:
         """A batching rule, as `torch.library.register_vmap` takes it: `(info, in_dims, *args)`."""
+        self._takes("vmap", function)
         self.definition.vmap = function
         self.changed()
         return function
@@ -159,6 +170,22 @@ class Declared(Live):
         ... def _(x, k, values, indices):
         ...     return values, x.gather(-1, indices)
         """
+        given = [a.name for a in self.schema.arguments] + list(self.schema.outputs)
+        self._takes("compare", function, given)
         self.definition.compare = function
         self._judge_again()
         return function
+
+    def _takes(self, what: str, function: object, given: Sequence[str] = ()) -> None:
+        """SchemaError for what stands under a decorator and is no function, or none that takes what it is given."""
+        if not callable(function):
+            raise SchemaError(f"{self.qualname}: @{self.name}.{what} stands above a function, got {function!r}")
+        if not given:
+            return
+        try:
+            inspect.signature(function).bind(*given)
+        except ValueError:  # built in: its signature cannot be read
+            return
+        except TypeError as error:
+            wanted = f"def _({', '.join(given)})"
+            raise SchemaError(f"{self.qualname}: what {what} names does not fit, {error}; write {wanted}") from None

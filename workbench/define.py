@@ -46,12 +46,16 @@ def op(
     if not isinstance(name, str):
         raise SchemaError(_unnamed(name))
     if "(" in name:
+        if mutates:
+            raise SchemaError(f"wb.op({name!r}): a schema says itself what is written to: write 'Tensor(a!) x'")
         return in_turn(define)(Definition(schema.parse(name, returns=returns, saves=saves)))
 
     @in_turn
     def decorate(function: Callable) -> Op:
         if isinstance(function, Op):
             raise SchemaError(f"{name}: the function under wb.op is an op already ({function.qualname})")
+        if not inspect.isroutine(function):
+            raise SchemaError(f"{name}: wb.op stands above a function in plain PyTorch, got {function!r}")
         found = schema.from_function(function, name, mutates=mutates, returns=returns, saves=saves)
         return define(Definition(found, function), inspect.getdoc(function) or "")
 
@@ -118,7 +122,9 @@ def find(target: str | Op) -> tuple[Op | None, str, str]:
     """
     if isinstance(target, Op):
         return target, target.qualname, "forward"
-    name, _, slot = str(target).strip().partition(".")
+    if not isinstance(target, str):
+        raise SchemaError(f"the target of a cell is an op or a name such as 'rmsnorm.backward', got {target!r}")
+    name, _, slot = target.strip().partition(".")
     slot = slot or "forward"
     if slot not in ("forward", "backward") or not name:
         raise SchemaError(f"{target!r} is no target: write an op's name, or name.backward")

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from .errors import SchemaError
@@ -62,6 +63,19 @@ def source(file: Path, languages: Mapping[str, str] = LANGUAGES) -> Source:
     return Source(read(file), spoken, shown(file), 1, str(file.parent.resolve()))
 
 
+def readable(source: Source) -> Source:
+    """Without a byte order mark, as files are read. SchemaError, on its line, for what no file can hold."""
+    try:
+        source.text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        line = source.first_line + source.text.count("\n", 0, error.start)
+        code = f"U+{ord(source.text[error.start]):04X}"
+        raise SchemaError(
+            f"the character {code} is half of one, which no file can hold: take it out", line=line
+        ) from None
+    return replace(source, text=source.text.removeprefix("\ufeff"))
+
+
 def shown(file: str | Path) -> str:
     """How messages name a file: from the working folder where it lies below it."""
     below = os.path.relpath(file) if os.path.isabs(file) else str(file)
@@ -80,6 +94,18 @@ def target(file: Path) -> str:
 def place(file: str, folder: str) -> str:
     """Where `--file F` lies: beside the notebook, unless it says otherwise."""
     return os.path.join(folder or os.getcwd(), os.path.expanduser(file))
+
+
+def write_cell(file: str, text: Source, target: str) -> None:
+    """`--file F`: write a cell where `wb.load` reads it as what it is. SchemaError for a name that says otherwise."""
+    if not isinstance(file, (str, os.PathLike)):
+        raise SchemaError(f"file is the path that the source is written to, got {file!r}")
+    where = place(os.fspath(file), text.path)
+    if not os.path.isdir(where) and language(Path(where)) != text.language:
+        ends = [s for s, spoken in LANGUAGES.items() if spoken == text.language] or TRITON
+        name = {"cpp": "C++", "cuda": "CUDA", "triton": "Triton"}[text.language]
+        raise SchemaError(f"--file {file}: a {name} file ends in {' or '.join(ends)}; the cell was not built")
+    write(where, text.text, target)
 
 
 def write(path: str, text: str, target: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from . import cells
 from .adopt import adoption
@@ -58,7 +59,7 @@ def load_inline(
     idle_names = [n for n, said in idle.items() if said]
     notes = tuple(f"{n} means nothing here: builds have folders and headers of their own" for n in idle_names)
     options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
-    names = None if functions is None else (functions,) if isinstance(functions, str) else tuple(functions)
+    names = None if functions is None else tuple(_texts("functions", functions))
     made = cells.run_blocks(adoption.Wanted(_sources(cpp_sources, cuda_sources), name, names, options, notes))
     if isinstance(functions, Mapping):
         for op in [made] if isinstance(made, Op) else made:
@@ -84,12 +85,20 @@ def _options(*given: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
 
 def _sources(cpp: Text, cuda: Text | None) -> tuple[Source, ...]:
     """All C++ texts as one source, as torch has it, with lines counted in each of them."""
-    texts = [cpp] if isinstance(cpp, str) else list(cpp)
+    texts = _texts("cpp_sources", cpp)
     if not texts and not cuda:
         raise SchemaError("load_inline: cpp_sources is empty")
     label = "cpp_sources" if len(texts) == 1 else "cpp_sources[0]"
     rows = [texts[0] if texts else ""]
     rows += [f'#line 1 "cpp_sources[{i}]"\n{t}' for i, t in enumerate(texts[1:], 1)]
     found = [Source("\n".join(rows), "cpp", file=label, path=os.getcwd())]
-    given = [] if cuda is None else [cuda] if isinstance(cuda, str) else cuda
+    given = [] if cuda is None else _texts("cuda_sources", cuda)
     return (*found, *(Source(t, "cuda", file=f"cuda_sources[{i}]", path=os.getcwd()) for i, t in enumerate(given)))
+
+
+def _texts(what: str, given: Any) -> list[str]:
+    """A string or several of them as a list."""
+    found = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(t, str) for t in found):
+        raise SchemaError(f"load_inline: {what} is a string or a list of strings, got {given!r}")
+    return found

@@ -101,7 +101,7 @@ def judge_again(op) -> list[str]:
             trial = examine.judge(op, version.kernel, op.case_list())
             refused = verdict.refusal(trial)
         except WorkbenchError as error:
-            trial, refused = version.trial, error.message
+            trial, refused = version.trial, f"cannot be tried: {error.message}"
         if refused and getattr(version.kernel, "defines_itself", False):
             op.fill(key, op.update(replace(version, trial=trial)))
             gone.append(f"v{version.number} {refused}; it stays, since its cell defines the op")

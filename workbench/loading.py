@@ -48,6 +48,8 @@ def load(
     Raises SchemaError for a path that holds no op, and what cells raise, on the lines of the file; what was loaded
     before the error stays.
     """
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise SchemaError(f"wb.load takes the path of a file or a folder, got {path!r}")
     where = Path(path).expanduser()
     if not where.exists():
         raise SchemaError(f"there is no file or folder {str(path)!r} here ({Path.cwd()})")
@@ -82,8 +84,8 @@ def _extension(folder: Path, names: Sequence[str], name: str, options: Mapping[s
     if not folder.is_dir():
         raise SchemaError(f"{folder} is no folder: with sources=[...] it is the one that they lie in")
     folder = folder.absolute()
-    if isinstance(names, str):
-        raise SchemaError(f"sources is a list of files, got the string {names!r}")
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise SchemaError(f"sources is a list of files, got {'the string ' if isinstance(names, str) else ''}{names!r}")
     if not names:
         raise SchemaError(f"the extension in {folder} has no sources")
     paths = tuple(_inside(folder, n) for n in names)

@@ -129,9 +129,10 @@ def parse(line: str, language: str = "cpp") -> tuple[str | None, dict]:
         elif word == "--interpret" and triton:
             options["interpret"] = True
         elif name in ("--cases", "--file", "--entry"):
-            if not equals and not words:
+            given = value if equals else words.pop(0) if words else ""
+            if not given:
                 raise SchemaError(f"{name} needs a value; the usage is {usage}", line=1)
-            options[name[2:]] = value if equals else words.pop(0)
+            options[name[2:]] = given
         elif word.startswith("-"):
             raise SchemaError(f"{word} is no option of %%{language}; the usage is {usage}", line=1)
         else:

@@ -221,7 +221,7 @@ class Op(Declared):
 
         if version is None:
             return show.widget_of(describe.card(self), self._restored)
-        return restoring.restore(self, version if isinstance(version, int) else version.number)
+        return restoring.restore(self, version)
 
     # ------------------------------------------------------------ how it shows
 

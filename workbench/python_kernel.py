@@ -60,13 +60,20 @@ class PythonKernel:
             self.op.registration.clear_kernel(name, self.device)
 
 
+def device_of(op, device: Any) -> str:
+    """`"cuda"`: the kind of device that a kernel is for. SchemaError for what is none, and for one by number."""
+    try:
+        found = torch.device(device)
+    except (TypeError, RuntimeError):
+        found = None
+    if found is None or isinstance(device, int) or found.index is not None:
+        raise SchemaError(f"{op.qualname}: kernel(device) is for one device, 'cpu' or 'cuda'; got {device!r}")
+    return str(found.type)
+
+
 @in_turn
 def install(op, function: Callable, device: str) -> Callable:
     """`@op.kernel("cpu")`: judged on the op's cases in this process (it is Python), then installed."""
-    try:
-        device = str(torch.device(device).type)
-    except (TypeError, RuntimeError):
-        raise SchemaError(f"{op.qualname}: kernel(device) is for one device, 'cpu' or 'cuda'; got {device!r}") from None
     title = (function.__doc__ or "").strip().split("\n")[0]
     kernel = PythonKernel(function, device)
     version = Version(op.next_number(), "forward", device, "python", "", None, title, kernel=kernel)

@@ -8,13 +8,12 @@ from . import slots
 from .errors import SchemaError, TrialError
 from .judge import examine, one_call, verdict
 from .tiers import Kernel
-from .version import Version
+from .version import Version, asked
 
 
-def restore(op, number: int) -> object:
+def restore(op, wanted: int | Version) -> object:
     """Put a version back into its slot; 0: the reference into all of them."""
-    if not 0 <= number < len(op.versions):
-        raise SchemaError(f"{op.name} has no version {number}; the last one is {len(op.versions) - 1}")
+    number = asked(op, wanted).number
     version = op.versions[number]
     if version.refused:
         why = f"it {version.refused}. Run its cell again to try it again"

@@ -278,8 +278,8 @@ def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
     for t in types:
         refuse_optional(t, op)
     for n in (*outputs, *saves):
-        if not n.isidentifier():
-            raise SchemaError(f"{op}: {n!r} is no name for an output or saved tensor")
+        if not n.isidentifier() or not n.isascii() or keyword.iskeyword(n):
+            raise SchemaError(f"{op}: {n!r} is no name for an output or saved tensor: an ASCII identifier is wanted")
         if n in taken and (returns or n in saves):
             raise SchemaError(f"{op}: the name {n!r} is used twice among arguments, returns and saves")
         taken.add(n)

@@ -28,10 +28,15 @@ def cache_dir() -> Path:
 
     >>> settings.cache_dir()
     PosixPath('/home/me/.cache/workbench')
+
+    Raises ToolchainError for a WORKBENCH_CACHE below the home of a user that there is not.
     """
     named = os.environ.get("WORKBENCH_CACHE", "").strip()
     if named:
-        return Path(named).expanduser().absolute()
+        try:
+            return Path(named).expanduser().absolute()
+        except RuntimeError as error:  # ~name, and there is no such user
+            raise ToolchainError(f"WORKBENCH_CACHE is {named!r}: {error} Write the whole path") from None
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("workbench"))
@@ -52,9 +57,18 @@ def arch() -> str | None:
 
 
 def cxx() -> tuple[str, tuple[str, ...]] | None:
-    """The variable that names a C++ compiler and its words: `("CXX", ("ccache", "g++"))`; None when neither is set."""
+    """The variable that names a C++ compiler and its words: `("CXX", ("ccache", "g++"))`; None when neither is set.
+
+    Raises ToolchainError for words that a shell could not read.
+    """
     for variable in ("WORKBENCH_CXX", "CXX"):
-        words = shlex.split(os.environ.get(variable, ""))
+        said = os.environ.get(variable, "")
+        try:
+            words = shlex.split(said)
+        except ValueError as error:
+            raise ToolchainError(
+                f"{variable} is {said!r}: {error}. Write it as in a shell, like 'ccache g++'"
+            ) from None
         if words:
             return variable, tuple(words)
     return None

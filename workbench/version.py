@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .errors import SchemaError
 from .reports.report import NOT_RUN, Trial
 from .source import Source
 
@@ -72,6 +73,26 @@ class Version:
             return f"refused: {self.refused}"
         if self.trial is None or not self.trial.ok:
             return ""
-        if NOT_RUN in {o.detail for o in self.trial.outcomes}:
+        unrun = getattr(self.kernel, "unrunnable", "") and not getattr(self.kernel, "interpreted", False)
+        if NOT_RUN in {o.detail for o in self.trial.outcomes} or (unrun and not self.trial.outcomes):
             return NOT_RUN
-        return "not tried" if self.trial.outcomes and all(o.status == "skip" for o in self.trial.outcomes) else "agreed"
+        return "agreed" if any(o.status == "agree" for o in self.trial.outcomes) else "not tried"
+
+
+def asked(op: Any, wanted: int | Version) -> Version:
+    """The version of an op that a verb is asked for: a number, counted from the end when negative, or the version.
+
+    >>> asked(rmsnorm, 3)
+    <v3 forward cpu raw C++ agreed>
+
+    SchemaError for a number that there is none of, for another op's version, and for what is no version.
+    """
+    if isinstance(wanted, Version):
+        if wanted.number < len(op.versions) and op.versions[wanted.number].call is wanted.call:
+            return wanted
+        raise SchemaError(f"{wanted} is no version of {op.name}; write its number, or one of {op.name}.versions")
+    if isinstance(wanted, bool) or not isinstance(wanted, int):
+        raise SchemaError(f"a version of {op.name} is a number, or one of {op.name}.versions; got {wanted!r}")
+    if not -len(op.versions) <= wanted < len(op.versions):
+        raise SchemaError(f"{op.name} has no version {wanted}; the last one is {len(op.versions) - 1}")
+    return op.versions[wanted]

@@ -151,6 +151,12 @@ def test_a_folder_with_no_description_is_in_nobodys_way(root):
     assert Path(store_.build(KEY, maker()[0]).path).read_bytes() == b"code"
 
 
+def test_a_compiler_that_makes_no_file_is_not_taken_for_a_full_disk(root):
+    with pytest.raises(BuildError, match="the compiler ended without an error and made no body.so"):
+        Store(root).build(KEY, lambda folder: Made("body.so", "body", 0.5))
+    assert not list((root / "staging").iterdir())
+
+
 def test_a_make_that_dies_leaves_nothing_that_counts(root):
     def make(folder):
         (folder / "body.so").write_bytes(b"half")

@@ -184,6 +184,11 @@ def test_a_mistyped_divisor_is_never_taken_for_a_comment(directive):
     assert "does not parse" in str(refused(directive))
 
 
+@pytest.mark.parametrize("flag", ["-c", "-S", "-o", "-oscale.o", "-fsyntax-only", "--version"])
+def test_a_flag_that_has_the_compiler_make_something_else(flag):
+    assert f"flags {flag}: what the compiler makes, and where, is settled" in str(refused(f"flags -O3 {flag} x"))
+
+
 def test_flags_travel():
     text = "//! flags -O3 -march=native   // for this machine\n//! flags '-DNAME=a b'"
     assert declare(text, bind=False).flags == ("-O3", "-march=native", "-DNAME=a b")

@@ -47,7 +47,7 @@ def test_the_refusal_says_so_instead_of_never_written(namespace):
     with pytest.raises(TrialError) as caught:
         wb.cpp(totals, TOTALS)
     why = "it adds to what was there, which is poison: `//! out = zeros(d, 2)`"
-    assert f"it differs on 4x8 float32: 16 of 16 elements differ: {why}; out: 16 of 16" in str(caught.value)
+    assert f"it differs on 4x8 float32: 16 of 16 elements differ: {why}; out most at [0, 0]: nan" in str(caught.value)
     assert str(caught.value).count("poison") == 1 and "never written" not in str(caught.value)
     assert why in totals.last_line.refused and "never written" not in str(totals.last_line)
     wb.cpp(totals, TOTALS.replace("empty", "zeros"))

@@ -242,7 +242,7 @@ def asked(monkeypatch) -> list[dict]:
 
 
 def test_a_void_function_fills_what_directives_make(namespace, asked):
-    @wb.op(f"{namespace}::rmsnorm", returns=("y",))
+    @wb.op(f"{namespace}::rmsnorm", returns=("y",), saves=("rstd",))  # which pasted code knows nothing of
     def rmsnorm(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
 
@@ -263,6 +263,9 @@ void rms_norm(torch::Tensor x, torch::Tensor w, torch::Tensor y, float epsilon) 
     for _ in range(2):
         torch.testing.assert_close(rmsnorm(x.double(), w.double()), rmsnorm.reference(x.double(), w.double()))
     assert asked == [{"x": torch.float64, "w": torch.float64}]
+    x.requires_grad_()
+    [grad_x] = torch.autograd.grad(rmsnorm(x, w).square().sum(), x)
+    torch.testing.assert_close(grad_x, torch.autograd.grad(rmsnorm.reference(x, w).square().sum(), x)[0])
 
 
 def test_a_void_function_that_reads_no_strides_is_tried_as_it_runs(namespace):

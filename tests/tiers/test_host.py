@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
@@ -255,6 +256,49 @@ def test_a_function_that_mutates_lists_and_tensors():
         TrialError,
     )
     assert error.kind == "mutation" and "writes to the argument g[0]" in str(error)
+
+
+HALF = """\
+//! y = empty_like(x)
+void half(Tensor x, Tensor& y) {
+  for (int64_t i = 0; i < x.numel(); ++i) y.mutable_data_ptr<float>()[i] = x.const_data_ptr<float>()[i] / 2;
+}
+"""
+HALF_SAVING = (
+    HALF.replace("//! y", "//! r = empty_like(x)\n//! y")
+    .replace("Tensor& y", "Tensor& y, Tensor& r")
+    .replace("/ 2;", "/ 2, r.mutable_data_ptr<float>()[i] = 0.5f;")
+)
+HALF_BACKWARD = """\
+//! n = x.numel()
+//! grad_x = empty_like(x)
+void backward(const float* grad_y, const float* r, float* grad_x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) grad_x[i] = grad_y[i] * r[i];
+}
+"""
+
+
+def test_a_void_function_that_saves_nothing_leaves_the_gradient_to_the_reference(namespace):
+    @wb.op(f"{namespace}::half", returns="y", saves="r")
+    def half(x: Tensor) -> Tensor:
+        return x / 2
+
+    half.cases(lambda t: [t(4, 8), t(5, 3)])
+    wb.cpp(half, HALF)
+    assert half.last_line.notes == ("r is not saved here: the gradient comes from the reference",)
+    x = torch.ones(3, requires_grad=True)
+    compiled = torch.compile(lambda x: half(x).tanh(), fullgraph=True, backend="aot_eager")
+    for run in (half, compiled):
+        assert torch.autograd.grad(run(x).sum(), x)[0].max() <= 0.5
+    words = "half.backward takes what its forward does not save: write '//! r = empty(sizes, dtype=...)' into the"
+    with pytest.raises(SchemaError, match=re.escape(words)):
+        wb.cpp(f"{namespace}::half.backward", HALF_BACKWARD)
+    wb.cpp(half, HALF_SAVING)
+    wb.cpp(f"{namespace}::half.backward", HALF_BACKWARD)
+    with pytest.raises(SchemaError, match=re.escape(words)):
+        wb.cpp(half, HALF)
+    assert (half.runs().number, half.runs("backward").number) == (2, 3)
+    assert torch.autograd.grad(half(x).sum(), x)[0].tolist() == [0.5] * 3
 
 
 RMS = """\

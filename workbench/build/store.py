@@ -179,6 +179,11 @@ class Store:
         try:
             with _or_unwritable():
                 made = make(folder)
+                if not (folder / made.artefact).exists():
+                    raise BuildError(
+                        f"the compiler ended without an error and made no {made.artefact}: a flag, or a wrapper around "
+                        "it, has it make something else"
+                    )
                 size = self._publish(key, folder, made)
         except Passing as passing:
             raise passing.args[0] from None

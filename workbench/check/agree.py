@@ -135,14 +135,16 @@ def _in_pieces(got: Tensor, output: Output, wanted: Expected, piece: int) -> rul
 
 
 def _sentence(found: Mismatch) -> str:
+    never = f"; {found.unwritten} were never written" if found.unwritten else ""
+    return f"{found.output}: {found.count} of {found.total} elements differ, {worst(found)}{never}"
+
+
+def worst(found: Mismatch) -> str:
+    """The element that differs most: `most at [2, 17]: 0 where 3.1 was wanted`."""
     index, got, want = found.worst[0]
     where = f" at {list(index)}" if index else ""
-    never = f"; {found.unwritten} were never written" if found.unwritten else ""
     digits = next((d for d in range(6, 17) if f"{got:.{d}g}" != f"{want:.{d}g}"), 17)  # as many as tell them apart
-    return (
-        f"{found.output}: {found.count} of {found.total} elements differ, most{where}: "
-        f"{got:.{digits}g} where {want:.{digits}g} was wanted{never}"
-    )
+    return f"most{where}: {got:.{digits}g} where {want:.{digits}g} was wanted"
 
 
 def _short(dtype: torch.dtype) -> str:

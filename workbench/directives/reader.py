@@ -18,6 +18,8 @@ from .lines import GEOMETRY, KEYWORD, parse_line, shorten
 from .nodes import Expression, Kind, Launch, Let, Require, Statement, Tune, Unpack, is_number, kind_of
 from .vocabulary import CPP_WORDS, MAKERS, WORDS, Scope, a_kind, why_no_name
 
+_MAKES_OTHER = frozenset({"-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "--help", "-###"})
+
 
 @dataclass
 class Reader:
@@ -94,6 +96,9 @@ class Reader:
             raise SchemaError("flags names none: write for instance 'flags -O3 -march=native'", line=line)
         if words[0].startswith("=") or not words[0].startswith("-"):
             raise SchemaError(f"flags are the compiler's and begin with '-', got {words[0]!r}", line=line)
+        other = next((w for w in words if w in _MAKES_OTHER or w.startswith("-o")), None)
+        if other:
+            raise SchemaError(f"flags {other}: what the compiler makes, and where, is settled; leave it out", line=line)
         self.flags += words
 
     def assign(self, line: int, text: str) -> None:

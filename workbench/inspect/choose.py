@@ -7,7 +7,7 @@ import torch
 from ..build.ctypes_cpp import short
 from ..errors import SchemaError
 from ..tiers import Kernel
-from ..version import LANGUAGES, Version
+from ..version import LANGUAGES, Version, asked
 
 Dtypes = dict[str, "torch.dtype | None"]
 
@@ -17,14 +17,10 @@ def version(op, wanted: int | Version | None, slot: str) -> Version:
 
     SchemaError where there is none of that number, or nothing but the reference.
     """
-    if isinstance(wanted, Version):
-        return wanted
-    if wanted is not None:
-        if not -len(op.versions) <= wanted < len(op.versions):
-            raise SchemaError(f"{op.name} has no version {wanted}; the last one is {len(op.versions) - 1}")
-        return op.versions[wanted]
     if slot not in ("forward", "backward"):
         raise SchemaError(f"{op.name} has the slots forward and backward, not {slot!r}")
+    if wanted is not None:
+        return asked(op, wanted)
     filled = [v for (name, _), v in sorted(op.slots.items(), reverse=True) if name == slot]  # cuda before cpu
     built = [v for v in op.versions[1:] if v.slot == slot]
     if filled or built:

@@ -32,10 +32,23 @@ def partners(op, kernel: Kernel) -> tuple[Kernel | None, Kernel | None]:
                 f"{op.name}.backward takes {names}, which the forward saves; but the forward still runs as the "
                 "reference, which saves nothing. Install a forward cell first."
             )
+        _refuse_unsaved(op, forward)
         return forward, kernel
     backward = op.runs("backward", kernel.device).kernel
     taken = isinstance(backward, Kernel) and backward.uses_saved and backward.trial_device == kernel.trial_device
+    if taken:
+        _refuse_unsaved(op, kernel)
     return kernel, backward if taken else None
+
+
+def _refuse_unsaved(op, forward: Kernel) -> None:
+    """A backward that takes what is saved has no forward in one that leaves it out."""
+    if forward.unsaved:
+        lines = " and ".join(f"'//! {n} = empty(sizes, dtype=...)'" for n in forward.unsaved)
+        raise SchemaError(
+            f"{op.name}.backward takes what its forward does not save: write {lines} into the forward's cell, and "
+            "fill it there"
+        )
 
 
 def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]:
@@ -43,6 +56,7 @@ def dtypes_for(op, kernel: Kernel, e: Evidence) -> dict[str, torch.dtype | None]
     found = kernel.dtypes_of(e.values)
     forward = op.runs("forward", kernel.device).kernel
     if kernel.uses_saved and isinstance(forward, Kernel):
+        _refuse_unsaved(op, forward)
         kernel.forward = forward
         made = forward.complete({a.name: found[a.name] for a in op.schema.arguments if a.is_tensor})
         found |= {n: made[n] for n in op.schema.saves}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..build import resources
+from ..check import agree
 from ..check.cures import cure, in_language
 from ..directives import tied
 from ..errors import BuildError, TrialError
@@ -80,9 +81,8 @@ def refusal_error(told: Line) -> TrialError:
     """The error that a refused cell raises: the line's sentence, the worst element, and what still runs."""
     assert told.trial is not None, "what was built was tried"
     outcome = gravest(told.trial)
-    worst = ""
-    if outcome and outcome.mismatch and outcome.detail:
-        worst = f"; {outcome.detail.removesuffix(f'; {outcome.mismatch.because}')}"
+    found = outcome.mismatch if outcome else None
+    worst = f"; {found.output} {agree.worst(found)}" if found and found.worst else ""
     also = f" ({words.also(told)})" if words.also(told) else ""
     error = TrialError(
         f"v{told.version} of {told.op} is not installed: it {told.refused}{worst}{also}",
@@ -177,6 +177,8 @@ def _notes(op, version: Version) -> tuple[str, ...]:
     if version.trial is not None and not version.trial.outcomes and waits:
         itself = getattr(version.kernel, "defines_itself", False)
         notes.append("no cases: it was loaded, not run" if itself else "no cases: it is tried at its first call")
+    if unsaved := getattr(version.kernel, "unsaved", ()):
+        notes.append(f"{', '.join(unsaved)} is not saved here: the gradient comes from the reference")
     if left := left_to_reference(op, version.kernel):
         notes.append(f"the gradient of {', '.join(left)} comes from the reference")
     outcomes = version.trial.outcomes if version.trial else ()

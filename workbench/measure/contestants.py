@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from ..errors import WorkbenchError
-from ..version import Version
+from ..version import Version, asked
 from . import refusals
 
 REFERENCE, COMPILED, FORMER = "reference", "torch.compile", "former"
@@ -123,12 +123,8 @@ def _listed(against: object) -> list[tuple[str, object]]:
 def _contestant(op, one: object, slot: str, device: str, lend: Callable[[Version], Lending]) -> Contestant:
     if isinstance(one, str):
         return _named(op, one, slot, device, lend)
-    if isinstance(one, int) and not isinstance(one, bool):
-        if not 0 <= one < len(op.versions):
-            raise WorkbenchError(f"{op.name} has no version {one}; the last one is {len(op.versions) - 1}")
-        one = op.versions[one]
-    if isinstance(one, Version):
-        return _version(op, one, slot, device, lend)
+    if isinstance(one, (int, Version)) and not isinstance(one, bool):
+        return _version(op, asked(op, one), slot, device, lend)
     if callable(one):
         return Contestant(_name_of(one), fitted(one, op))
     raise WorkbenchError(f"bench(against={one!r}): what is that? Write for instance {EXAMPLE}")

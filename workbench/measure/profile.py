@@ -160,7 +160,7 @@ def _device(op, wanted: str | None) -> str:
         found = device_of(op)
         refusals.refuse_waiting(op, found, "profile")
         return found
-    kind = torch.device(wanted).type
+    kind = str(wanted).partition(":")[0]
     if kind not in ("cpu", "cuda"):
         raise WorkbenchError(f"profile(device={wanted!r}): it is 'cpu' or 'cuda'")
     if kind == "cuda" and not torch.cuda.is_available():

@@ -143,7 +143,7 @@ class Inspection(Report):
     def stage(self, name: str) -> Stage:
         """One stage by its name. SchemaError, with the names that there are, for another."""
         for found in self.stages:
-            if found.name == name.lower():
+            if found.name == str(name).lower():
                 return found
         raise SchemaError(f"{self.how} has no stage {name!r}; it has {', '.join(s.name for s in self.stages)}")
 

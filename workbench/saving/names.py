@@ -70,6 +70,8 @@ def release(text: str) -> tuple[int, int, int]:
 
 def target(path: str | os.PathLike) -> Path:
     """The folder that a package is written to. SaveError where it cannot be one."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise _refused(f"the path of a folder to write to is wanted, got {path!r}")
     if not str(path).strip():
         raise _refused("a package needs a folder to lie in, for instance wb.save([op], 'rmsnorm_ops')")
     found = Path(path).expanduser()

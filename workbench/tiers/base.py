@@ -57,6 +57,8 @@ class Kernel(ABC):
     def complete(self, dtypes: Dtypes) -> dict[str, torch.dtype | None]:
         """The dtypes of all tensors, saved ones included, where they are known before a call."""
 
+    unsaved: tuple[str, ...] = ()  # what the op saves for backward and this forward does not make
+
     @property
     @abstractmethod
     def uses_saved(self) -> bool:

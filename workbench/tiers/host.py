@@ -19,7 +19,7 @@ from ..source import Function, Source
 from ..trial import Launch
 from ..trial.protocol import Library, Trace
 from .base import Dtypes, Kernel
-from .host_entry import entry, without_the_forwards
+from .host_entry import entry, own
 from .loaded import Loaded, Module
 
 
@@ -38,8 +38,8 @@ class HostKernel(Kernel):
         floating: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.function = entry(found, schema, slot, function, source)
-        own = without_the_forwards(source, found, schema) if slot == "backward" else source
-        declaration = directives.parse(own, schema, entry=slot)
+        self.unsaved, text = own(source, found, schema, slot, self.function)
+        declaration = directives.parse(text, schema, entry=slot)
         super().__init__(source, schema, slot, replace(declaration, functions=(self.function,)), self.runs_on)
         self.because = f"Tensor in the signature of {self.function.name}"
         self._floating = tuple(a.name for a in schema.tensors) if floating is None else tuple(floating)

@@ -11,20 +11,8 @@ from ..errors import SchemaError
 from ..schema import Schema
 from ..source import Function, Source, directives_of
 
-
-def without_the_forwards(source: Source, found: Sequence[Function], schema: Schema) -> Source:
-    """A backward's cell without the directives of a forward in it: those that make tensors, `require` and `tune`."""
-    makes_gradients = any(re.match(r"grad_\w+\s*=", text) for _, text in directives_of(source))
-    others = [f for f in found if f.name == schema.name or (_on_tensors(f) and f.name != "backward")]
-    if makes_gradients or not others:
-        return source
-    forwards = re.compile(r"\s*//! (?:(?:require|tune)\b|\w+\s*=\s*(?:empty|zeros)(?:_like)?\s*\()")
-    lines = ["" if forwards.match(line) else line for line in source.text.splitlines()]
-    return replace(source, text="\n".join(lines))
-
-
-def _on_tensors(f: Function) -> bool:
-    return "Tensor" in f.returns + "".join(p.type for p in f.parameters)
+_MADE = re.compile(r"(\w+)\s*=\s*(?:empty|zeros)(?:_like)?\s*\(")
+_FORWARDS = re.compile(rf"\s*//! (?:(?:require|tune)\b|{_MADE.pattern})")
 
 
 def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, source: Source) -> Function:
@@ -50,3 +38,35 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
     raise SchemaError(
         f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file
     )
+
+
+def own(
+    source: Source, found: Sequence[Function], schema: Schema, slot: str, function: Function
+) -> tuple[tuple[str, ...], Source]:
+    """The saved tensors that a forward leaves out, and the cell with the directives that are the slot's.
+
+    A void function that fills what directives make returns nothing, so that pasted code can save nothing either. What
+    no line makes of the saved tensors is then empty, as it is where the reference runs, and its vjp is the backward.
+    """
+    if slot == "backward":
+        return (), _without_the_forwards(source, found, schema)
+    made = {match[1] for _, text in directives_of(source) if (match := _MADE.match(text))}
+    left_out = tuple(n for n in schema.saves if n not in made)
+    if function.returns.strip() != "void" or not made or not left_out:
+        return (), source
+    lines = [f"//! {name} = empty(0, dtype=uint8)" for name in left_out]
+    return left_out, replace(source, text="\n".join([source.text, *lines]))
+
+
+def _without_the_forwards(source: Source, found: Sequence[Function], schema: Schema) -> Source:
+    """A backward's cell without the directives of a forward in it: those that make tensors, `require` and `tune`."""
+    makes_gradients = any(re.match(r"grad_\w+\s*=", text) for _, text in directives_of(source))
+    others = [f for f in found if f.name == schema.name or (_on_tensors(f) and f.name != "backward")]
+    if makes_gradients or not others:
+        return source
+    lines = ["" if _FORWARDS.match(line) else line for line in source.text.splitlines()]
+    return replace(source, text="\n".join(lines))
+
+
+def _on_tensors(f: Function) -> bool:
+    return "Tensor" in f.returns + "".join(p.type for p in f.parameters)
