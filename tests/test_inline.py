@@ -52,7 +52,9 @@ def test_options_and_sources(wanted):
     )  # fmt: skip
     assert [s.text for s in sources] == [f'int k = 1;\n\n#line 1 "cpp_sources[1]"\n{SINES}']
     assert sources[0].file == "cpp_sources[0]"
-    assert options["name"] == "inline_a" and options["extra_cflags"] == ["-O3"] and options["extra_ldflags"] == ["-lm"]
+    assert (
+        options["name"] == "inline_a" and options["extra_cflags"] == ("-O3",) and options["extra_ldflags"] == ("-lm",)
+    )
     assert 'm.def("sin_add(Tensor x, Tensor y) -> Tensor")' in options["after"]
     assert "PYBIND11_MODULE" not in options["after"] and options["macros"] == "reload.h"
 

@@ -45,7 +45,7 @@ class Wanted:
                 found.setdefault("extra_ldflags" if flags.links(w) else kind, []).append(shlex.quote(w))
                 if w.startswith("-fopenmp"):
                     found.setdefault("extra_ldflags", []).append(w)
-        return found
+        return {name: tuple(given) for name, given in found.items()}
 
 
 def planned(wanted: Wanted) -> tuple[Made, str]:
@@ -66,8 +66,7 @@ def planned(wanted: Wanted) -> tuple[Made, str]:
     # The functions of a module or of `functions` get blocks of their own.
     generated = tuple(reload.Block("def", name, "", 0) for _ in made[:1])
     found = (*(b for b in text.blocks if b.kind != "pybind"), *generated)
-    options = {option: tuple(given) for option, given in wanted.build_options.items()}
-    extension_ = Made(name, wanted.sources, NOTHING, text, found, names, module, plain, options=options)
+    extension_ = Made(name, wanted.sources, NOTHING, text, found, names, module, plain, options=wanted.build_options)
     keys = ("CPU", "CUDA") if extension_.device == "cuda" else ("CPU",)
     return extension_, "\n".join([*after, wrappers.render(made, keys), reload.EXPORTS])
 

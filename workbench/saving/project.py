@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from .. import toolchain
-from . import cases, flags, imports, licences, names, python, registration, support, templates, testing
+from . import cases, flags, imports, licences, names, python, registration, signatures, support, templates, testing
 from .carry import check_imports
 from .model import Native, Package, SavedOp, Script, Unit
 from .origin import PYTHON, Origin
@@ -176,7 +176,7 @@ def readme(package: Package, facts: Facts, *, native: bool, cuda: bool) -> str:
         given = ", ".join(a.name for a in op.schema.arguments if a.required)
         rows.append({
             "name": op.name, "namespace": op.schema.namespace, "schema": str(op.schema),
-            "signature": python.signature(op.schema), "call": f"({given})", "doc": op.doc.strip() or "", "runs": runs(op),
+            "signature": signatures.signature(op.schema), "call": f"({given})", "doc": op.doc.strip() or "", "runs": runs(op),
             "doubts": op.doubts,
         })  # fmt: skip
     figures = [row for op in package.ops for row in op.figures]

@@ -10,12 +10,9 @@ from .. import entry
 from ..errors import SaveError
 from ..schema import Argument, Schema
 from . import classes, imports, names, runtime
-from .carry import literal
 from .fakes import SIZES
 from .model import SavedOp
-
-_ANNOTATIONS = {"Tensor": "Tensor", "SymInt": "int", "int": "int", "float": "float", "bool": "bool", "str": "str",
-                "Scalar": "float", "ScalarType": "torch.dtype", "Device": "torch.device"}  # fmt: skip
+from .signatures import default, signature
 
 
 def modules(name: str, ops: Sequence[SavedOp], *, defined: bool, namespace: str = "") -> dict[str, str]:
@@ -108,7 +105,7 @@ def _imports(op: SavedOp, *, cuda: bool) -> list[str]:
 
 def _schema(schema: Schema, namespace: str = "") -> list[str]:
     def argument(a: Argument) -> str:
-        more = "" if a.required else f", {_default(a, schema)}"
+        more = "" if a.required else f", {default(a, schema)}"
         more += ", keyword_only=True" * a.keyword_only + ", mutated=True" * a.mutated
         return f'        Argument("{a.name}", "{a.type}"{more}),'
 
@@ -123,13 +120,6 @@ def _names(given: Sequence[str]) -> str:
     return "(" + ", ".join(f'"{n}"' for n in given) + ("," if len(given) == 1 else "") + ")"
 
 
-def _default(a: Argument, schema: Schema) -> str:
-    text = literal(a.default)
-    if text is None or text.startswith("math."):
-        raise SaveError(f"{schema.qualname}: the default of {a.name}, {a.default!r}, has no text")
-    return text
-
-
 def _kernels(op: SavedOp) -> list[str]:
     if not op.scripts:
         return []
@@ -139,30 +129,6 @@ def _kernels(op: SavedOp) -> list[str]:
         if s.language == "triton" and not any(o.slot == s.slot and o.device == "cpu" for o in op.kernels):
             lines += ["if _interpreted():", f'    _KERNELS["{s.slot}", "cpu"] = _KERNELS["{s.slot}", "{s.device}"]']
     return [*lines, ""]
-
-
-def annotation(type_: str) -> str:
-    """A schema's type as Python writes it: `Tensor?` is `Tensor | None`, `SymInt[2]` is `list[int]`."""
-    if type_.endswith("?"):
-        return f"{annotation(type_[:-1])} | None"
-    if type_.endswith("]"):
-        return f"list[{annotation(type_.partition('[')[0] + ('?' if type_.partition('[')[0].endswith('?') else ''))}]".replace(
-            " | None | None", " | None"
-        )
-    return _ANNOTATIONS.get(type_, "object")
-
-
-def signature(schema: Schema) -> str:
-    """`(x: Tensor, w: Tensor, eps: float = 1e-06) -> Tensor`."""
-    parts, starred = [], False
-    for a in schema.arguments:
-        if a.keyword_only and not starred:
-            parts.append("*")
-            starred = True
-        parts.append(f"{a.name}: {annotation(a.type)}" + ("" if a.required else f" = {_default(a, schema)}"))
-    types = [annotation(t) for t in schema.output_types]
-    result = "None" if not types else types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"
-    return f"({', '.join(parts)}) -> {result}"
 
 
 def _function(op: SavedOp) -> list[str]:
