@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench import gpu, settings, toolchain
+from workbench import gpu, settings, source, toolchain
 from workbench.diagnose import LOOKS, around, device, host, row, trying
 from workbench.errors import ToolchainError, WorkbenchError
 from workbench.gpu import Target
@@ -23,13 +23,13 @@ def test_the_public_verb_is_a_check_with_a_row_for_each_look():
 
 def test_a_name_that_is_not_looked_at():
     with pytest.raises(
-        WorkbenchError, match="'compilers' is not looked at; the names are python, torch, compiler, openmp"
+        WorkbenchError, match="'compilers' is not looked at; the names are python, torch, reader, compiler, openmp"
     ):
         wb.doctor(["compilers"])
 
 
 @pytest.mark.parametrize(
-    "name", ["python", "torch", "compiler", "openmp", "headers", "ninja", "cache", "widgets", "triton"]
+    "name", ["python", "torch", "reader", "compiler", "openmp", "headers", "ninja", "cache", "widgets", "triton"]
 )
 def test_what_this_machine_has_passes(name):
     found = row(name)
@@ -44,6 +44,14 @@ def test_the_worker_runs():
 def test_nvrtc_compiles_for_the_target():
     pytest.importorskip("cuda.bindings.nvrtc")
     assert f"a kernel is compiled for {gpu.target().arch}" in row("nvrtc").detail
+
+
+def test_no_grammar_is_a_failure_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tree_sitter_cuda", None)
+    monkeypatch.setattr(source, "_parser", source._parser.__wrapped__)
+    found = row("reader")
+    assert found.status == "fail" and "tree-sitter-cuda, which is not installed: pip install" in found.detail
+    assert not wb.doctor(["reader"]).ok
 
 
 def test_no_compiler_is_a_failure_with_what_to_install(monkeypatch):

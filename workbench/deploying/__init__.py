@@ -24,6 +24,7 @@ from ..errors import SaveError, WorkbenchError
 from ..reports.deploying import Deployed, Ran
 from ..reports.report import Progress
 from ..saving import names, save, templates
+from ..turn import in_turn
 from . import folder, graph, made, ran
 from . import onnx as onnx_form
 
@@ -33,6 +34,7 @@ STEPS = 5
 NO_CMAKE = "CMake is not here: pip install cmake, then see README.md"
 
 
+@in_turn
 def deploy(
     module: Any,
     example_inputs: Any,

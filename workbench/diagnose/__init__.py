@@ -15,15 +15,15 @@ from . import around, device, host
 from .trying import Found
 
 LOOKS: dict[str, Callable[[], Found]] = {
-    "python": host.python, "torch": host.torch_, "compiler": host.compiler, "openmp": host.openmp,
-    "headers": host.headers, "ninja": host.ninja, "driver": device.driver, "nvrtc": device.nvrtc_,
-    "nvcc": device.nvcc_, "triton": device.triton_, "cache": around.cache_, "worker": around.worker_,
-    "widgets": around.widgets, "counters": device.counters,
+    "python": host.python, "torch": host.torch_, "reader": host.reader, "compiler": host.compiler,
+    "openmp": host.openmp, "headers": host.headers, "ninja": host.ninja, "driver": device.driver,
+    "nvrtc": device.nvrtc_, "nvcc": device.nvcc_, "triton": device.triton_, "cache": around.cache_,
+    "worker": around.worker_, "widgets": around.widgets, "counters": device.counters,
 }  # fmt: skip
 
 
 def doctor(only: Sequence[str] = ()) -> Check:
-    """Look at compiler, headers, ninja, CUDA, NVRTC, driver, Triton, cache, worker and widgets.
+    """Look at Python, torch, compilers, headers, ninja, CUDA, driver, Triton, cache, worker and widgets.
 
     >>> wb.doctor().ok
     True

@@ -1,4 +1,4 @@
-"""Looks at what the CPU's side needs: Python, torch, compiler, OpenMP, headers, ninja."""
+"""Looks at what the CPU's side needs: Python, torch, what reads signatures, compiler, OpenMP, headers, ninja."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import settings, toolchain
 from ..errors import ToolchainError
+from ..source import functions
 from .trying import PIP, Found, compiled, first_line, missing, ran, told, works
 
 OLDEST_TORCH = (2, 11)
@@ -47,6 +48,14 @@ def torch_() -> Found:
         )
     built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
     return works(f"{found.version}, built for {built}; {torch.get_num_threads()} threads; its headers are there")
+
+
+def reader() -> Found:
+    for language in ("cpp", "cuda"):
+        (found,) = functions("void probe(const float* x, int64_t n) {}", language)
+        if [p.name for p in found.parameters] != ["x", "n"]:
+            return "fail", f"a signature is misread: {found}", f"Type `{PIP} -U tree-sitter tree-sitter-{language}`"
+    return works("tree-sitter reads signatures of C++ and CUDA")
 
 
 def compiler() -> Found:

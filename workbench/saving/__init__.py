@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import SaveError, WorkbenchError
 from ..reports.saving import Change, Saved
+from ..turn import in_turn
 from . import collect, evolution, licences, names, project, sources, write
 from .model import Package
 from .origin import digest
@@ -22,6 +23,7 @@ from .origin import digest
 LAYOUTS = ("python", "kernels")
 
 
+@in_turn
 def save(
     ops: Any,
     path: str | os.PathLike,
