@@ -54,6 +54,13 @@ def test_nothing_is_forked_for_inputs_without_integers(monkeypatch):
     assert apart.dying(dies_without_indices, [plain]) == {}
 
 
+def test_nothing_is_forked_for_tensors_of_a_gpu(monkeypatch):
+    """A fork cannot use the context of the process that it is of; "meta" stands for a GPU."""
+    monkeypatch.setattr(os, "fork", None)
+    far = case("far", torch.randn(2), torch.arange(0, device="meta"))
+    assert apart.dying(dies_without_indices, [far]) == {}
+
+
 def test_a_reference_that_reads_where_nothing_is_does_not_end_a_full_check(namespace):
     """torch's embedding_bag in float64 dies where there are rows to add and no bag to add them to."""
 

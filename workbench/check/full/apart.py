@@ -23,7 +23,6 @@ from ...inputs import tensors_in
 
 LIMIT_S = 20.0  # for one input; what takes longer here is not run in the notebook either
 HANGS = 2  # after so many the rest is left
-DONE = b"done"
 
 
 def dying(run: Callable[[Case], object], cases: Sequence[Case], limit_s: float = LIMIT_S) -> dict[Case, str]:
@@ -34,7 +33,7 @@ def dying(run: Callable[[Case], object], cases: Sequence[Case], limit_s: float =
 
     An exception is no end. What a fork does not finish is found here, too.
     """
-    left = [c for c in cases if _holds_integers(c)]
+    left = [c for c in cases if _may_end_it(c)]
     found: dict[Case, str] = {}
     hangs = 0
     while left and hangs < HANGS:
@@ -46,9 +45,12 @@ def dying(run: Callable[[Case], object], cases: Sequence[Case], limit_s: float =
     return found | dict.fromkeys(left, "not tried: it does not end on others")
 
 
-def _holds_integers(case: Case) -> bool:
-    kinds = {x.dtype for x in tensors_in(case.recipe())} - {torch.bool}
-    return any(not k.is_floating_point and not k.is_complex for k in kinds)
+def _may_end_it(case: Case) -> bool:
+    """Has it integers, and no tensor of a GPU, whose context no fork can use?"""
+    tensors = tensors_in(case.recipe())
+    kinds = {x.dtype for x in tensors} - {torch.bool}
+    integers = any(not k.is_floating_point and not k.is_complex for k in kinds)
+    return integers and all(x.device.type == "cpu" for x in tensors)
 
 
 def _no_end(limit_s: float) -> str:
