@@ -43,9 +43,7 @@ class Native:
     full: bool = False
     partial: str = ""  # the op beside the op's own, for a backward that leaves gradients out
     number: int = 0
-    forms: tuple[
-        str, ...
-    ] = ()  # the dtypes that it was built for, "x float32, w float32"; empty where the code decides
+    forms: tuple[str, ...] = ()  # the dtypes it was built for, "x float32, w float32"; none: the code decides
 
 
 @dataclass(frozen=True)
