@@ -16,7 +16,7 @@ import workbench as wb
 from tests import live
 from tests.measure.fakes import Clock
 from workbench.measure.clock import Call, CpuClock
-from workbench.measure.timing import compare
+from workbench.measure.timing import Timed, compare
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_f47_slow_first_calls_and_a_drift_decide_nothing():
     timer = CpuClock(clock)
     for call in calls:
         timer.warm(call)
-    timed = compare(timer, calls, 0.02, 5.0, now=clock)
+    timed = compare(timer, calls, Timed(("op", "again"), 0.02), 5.0, now=clock)
     assert timed.verdict(1) == "SAME"
     assert 100e-6 <= timed.seconds(0).mid <= 126e-6
 
