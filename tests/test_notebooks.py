@@ -15,10 +15,15 @@ from workbench import gpu
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LONG = ("02_cpp", "04_trust", "05_measure", "07_save", "08_deploy")  # each takes more than twenty seconds
 LINE = r"2 cases x 2 dtypes agree, closest: .* of allowed"
 
 
-@pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
+def each(path: Path) -> object:
+    return pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in LONG else ())
+
+
+@pytest.fixture(scope="module", params=map(each, NOTEBOOKS))
 def ran(request, tmp_path_factory):
     """A notebook after it ran in a kernel of its own with an empty cache; a cell that raises unasked fails here."""
     notebook = nbformat.read(request.param, as_version=4)

@@ -92,6 +92,7 @@ def test_a_restart_runs_no_compiler(shell):
     assert shell.compilations == [*built, "body.so"]
 
 
+@pytest.mark.slow
 def test_the_same_cell_in_two_processes_at_once_is_built_once(tmp_path):
     both = Shell(tmp_path, sleep=0.5)
     for process in [both.start() for _ in range(2)]:
@@ -99,6 +100,7 @@ def test_the_same_cell_in_two_processes_at_once_is_built_once(tmp_path):
     assert both.compilations.count("launcher.so") == both.compilations.count("body.so") == 1
 
 
+@pytest.mark.slow
 def test_a_build_that_was_killed_half_way_is_built_again(tmp_path):
     slow = Shell(tmp_path, sleep=60)
     process = slow.start()
@@ -118,6 +120,7 @@ def test_a_build_that_was_killed_half_way_is_built_again(tmp_path):
     assert quick.run().startswith("False ") and "body.so" in quick.compilations[before:]
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_the_middle_of_a_build(tmp_path):
     slow = Shell(tmp_path, sleep=60)
     process = slow.start()
@@ -164,6 +167,7 @@ def test_a_disk_that_is_full(shell):
     assert "the cache cannot be written to (No space left on device)" in said
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_built_again_after_a_restart(shell):
     shell.run()
     built = shell.compilations

@@ -400,6 +400,7 @@ OFFLINE = """
 """
 
 
+@pytest.mark.slow
 def test_everything_works_without_a_network_and_asks_for_none(fresh_cache):
     script = f"TEXT = {SCALE!r}\n" + textwrap.dedent(OFFLINE)
     variables = {

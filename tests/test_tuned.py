@@ -260,6 +260,7 @@ def test_a_hang_is_a_row(namespace, quick, monkeypatch):
     live.gone(op.qualname)
 
 
+@pytest.mark.slow
 def test_a_hang_does_not_outlast_the_budget(namespace, quick, monkeypatch):
     monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 60.0)
     text = CELL.format(values="1, 2, 6").replace("volatile int j = 0; j < 40; ++j", "volatile int j = 0;; ++j")

@@ -35,6 +35,7 @@ def is_edited(scale: wb.Op) -> bool:
     return scale(ZERO).tolist() == pytest.approx([1e-30] * 3, rel=1e-3, abs=0)
 
 
+@pytest.mark.slow
 def test_a_version_that_comes_while_others_are_timed_runs_afterwards(monkeypatch):
     """A bench lends the slot to former versions, and puts back what was there when it began."""
     scale = live.scale()

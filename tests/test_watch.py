@@ -293,6 +293,7 @@ def cell(text: str):
     return nbformat.v4.new_code_cell(text)
 
 
+@pytest.mark.slow
 def test_in_a_notebook_the_line_is_replaced_in_place(tmp_path):
     (tmp_path / "op.py").write_text(OP)
     (tmp_path / "scale.cpp").write_text(SCALE)

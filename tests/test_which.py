@@ -34,6 +34,7 @@ def test_by_name_label_number_and_case(add):
     assert labels(add, wb.case("mine", torch.ones(2, 3), torch.ones(3))) == ["mine"]
 
 
+@pytest.mark.slow
 def test_by_inputs_which_stay_as_they_are(add):
     x = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
     [made] = which.cases(add, (x, x[0].detach()), verb="bench")

@@ -204,6 +204,7 @@ def test_an_interrupt_prints_what_was_found_and_goes_on_with_no_other_op(capsys,
     assert (code, asked, err) == (130, ["first"], "interrupted\n") and f"{namespace}::first" in out
 
 
+@pytest.mark.slow
 def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
     from workbench.measure import profile_machine, profile_run
 

@@ -134,6 +134,7 @@ print(twice.tune("16x32").trials)
 """
 
 
+@pytest.mark.slow
 def test_f43_a_restart_tunes_nothing_again_and_one_value_more_costs_one_trial(fresh_cache):
     """`fresh_cache` is in the environment of the processes."""
     found = []
@@ -178,6 +179,7 @@ def profiled(namespace: str):
     return scale
 
 
+@pytest.mark.slow
 def test_f51_the_third_profile_of_a_session_is_as_right_as_the_first(namespace):
     scale = profiled(namespace)
     for _ in range(3):

@@ -76,6 +76,7 @@ def slow_compiler(client, name: str, seconds: float) -> Path:
     return mark
 
 
+@pytest.mark.slow
 def test_f54_a_long_build_says_what_it_does_while_it_does_it_and_leaves_its_line_alone(kernel):
     slow_compiler(kernel, "slow", 1.5)
     [shown] = [o for o in run(kernel, "%%cpp scale\n" + live.SCALE) if o.output_type == "display_data"]

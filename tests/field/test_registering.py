@@ -38,6 +38,7 @@ def test_f15_what_a_cell_hands_back_is_an_op_that_compiles_whole(recwarn):
     assert not [w for w in recwarn if "PyCapsule" in str(w.message) or "Dynamo" in str(w.message)]
 
 
+@pytest.mark.slow
 def test_f15_so_is_what_a_block_of_torch_library_defines(cells):
     ops = cells("grad")
     assert {type(op).__mro__[1] for op in ops} == {wb.Op}

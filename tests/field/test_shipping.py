@@ -47,6 +47,7 @@ def python(program: str, path: str | os.PathLike = "", **more):
     )
 
 
+@pytest.mark.slow
 def test_f49_an_exported_model_runs_where_the_package_is_imported(python_only, tmp_path):
     """And where it is not, torch names the op; the package registers it on import."""
     folder, name = python_only

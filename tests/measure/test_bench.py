@@ -366,6 +366,7 @@ def test_no_room_to_measure_the_copy_bandwidth_costs_the_share_alone(versions, m
     assert all(r.ceiling != "copy bandwidth" for r in report.rows) and str(report)
 
 
+@pytest.mark.slow
 def test_dicts_and_frames(versions, monkeypatch):
     report = run(versions, sweep={"x.shape[0]": [2, 4]}, cases="large")
     made = json.loads(json.dumps(report.to_dict()))
@@ -377,6 +378,7 @@ def test_dicts_and_frames(versions, monkeypatch):
         report.to_dataframe()
 
 
+@pytest.mark.slow
 def test_a_frame_has_a_column_for_each_field_and_each_swept_name(versions, monkeypatch):
     class Pandas:
         DataFrame = list
@@ -419,6 +421,7 @@ def test_interpreted_kernels_are_not_timed(double):
             run(double)
 
 
+@pytest.mark.slow
 def test_what_prints_is_not_timed(versions, capfd):
     """A bench calls it thousands of times, and each of them would be on the page."""
     wb.cpp(versions, CELL.replace("FORM", '(i ? 0 : printf("here\\n")) * 0 + x[i] * 2'))
@@ -463,6 +466,7 @@ __global__ void double_(const float* x, float* out, int n) {
 """
 
 
+@pytest.mark.slow
 def test_kernels_that_wait_for_a_gpu_are_named_and_nothing_is_timed_in_their_place(double):
     wb.cuda(double, CUDA)
     if not torch.cuda.is_available():

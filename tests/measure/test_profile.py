@@ -181,6 +181,7 @@ def test_a_profiler_that_runs_is_said_and_goes_on(namespace):
     assert op.profile("odd").ok
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_profiler_and_the_op_as_it_was(namespace):
     calls = []
 

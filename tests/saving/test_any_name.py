@@ -91,6 +91,7 @@ def run(root: Path, program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("underscored", [False, True])
 def test_ops_of_every_name_that_the_package_has(plain, namespace, tmp_path, underscored):
     found = {n for n in plain | USED if allowed(n) and n not in names.MODULES and not n.startswith("_plain")}
@@ -127,6 +128,7 @@ def test_ops_of_every_name_that_the_package_has(plain, namespace, tmp_path, unde
     )
 
 
+@pytest.mark.slow
 def test_arguments_of_every_name_that_the_package_has(plain, namespace, tmp_path):
     wanted = [
         n for n in sorted(plain | {*dir(builtins)}) if allowed(n) and n not in ("Tensor", "torch", "self", "list")

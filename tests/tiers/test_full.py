@@ -290,6 +290,7 @@ void doubled(const at::Tensor& x, at::Tensor& out) {
     assert doubled.runs().number == 1 and torch.equal(doubled(x), x * 2)
 
 
+@pytest.mark.slow
 def test_a_backward_with_saved_tensors_and_several_results(namespace, asked):
     @wb.op(f"{namespace}::norm", returns=("y", "peak"), saves=("r",))
     def norm(x: Tensor, w: Tensor, n: int = 1) -> tuple[Tensor, Tensor]:

@@ -623,6 +623,7 @@ def test_exceptions_of_the_users_code(axpy):
         axpy(X, X, 7.0)
 
 
+@pytest.mark.slow
 def test_touching_what_it_may_not(axpy):
     for change, kind, said in (
         (

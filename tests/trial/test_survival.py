@@ -62,6 +62,7 @@ def test_what_hangs_is_stopped_at_the_limit(run, x, name):
         assert torch.equal(run("twice", x=x).results[0].outputs[0], 2 * x)
 
 
+@pytest.mark.slow
 def test_all_memory_taken_is_an_error_and_leaves_some_to_others(run, x):
     result = run("takes_all_memory", x=x, limit_s=100).results[0]
     assert result.status == "crash"
