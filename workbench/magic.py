@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -163,10 +165,13 @@ class _Below:
 
     def __init__(self) -> None:
         self._show: Callable | None = None
+        self._taken = -math.inf
         self._mutex = threading.Lock()
 
     def tell(self, doing: waiting.Doing) -> None:
         with self._mutex:
+            if self._show is None and time.monotonic() - self._taken < waiting.EVERY_S:
+                return  # a line has just come: most likely it was the last
             self._show = self._show or _place()
             self._show(doing)
 
@@ -174,6 +179,7 @@ class _Below:
         """What shows a report there, or where nothing is yet."""
         with self._mutex:
             taken, self._show = self._show, None
+            self._taken = time.monotonic()
         return taken or display
 
 

@@ -13,6 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from tests import live
+from workbench import magic
 from workbench.show import waiting
 
 ROOT = str(Path(__file__).parents[2])
@@ -20,6 +21,7 @@ SETUP = """
 import os, torch, workbench as wb
 from torch import Tensor
 %load_ext workbench
+from workbench import magic
 from workbench.show import waiting
 waiting.EVERY_S = 0.3
 
@@ -137,3 +139,17 @@ def test_f54_the_sentence_is_text_and_html_and_an_empty_one_is_nothing():
         and "<script" not in said["text/html"]
     )
     assert waiting.Doing()._repr_mimebundle_() == {"text/plain": "", "text/html": ""}
+
+
+def test_f54_after_a_line_nothing_is_shown_anew_until_something_takes_long_again(monkeypatch):
+    """Else a tick between the line and the end of the cell leaves an empty place below it."""
+    places = []
+    monkeypatch.setattr(magic, "_place", lambda: places.append("place") or (lambda report: None))
+    below = magic._Below()
+    below.tell(waiting.Doing("its forward"))
+    below.take()
+    below.tell(waiting.Doing("its forward"))
+    assert len(places) == 1
+    monkeypatch.setattr(waiting, "EVERY_S", 0.0)
+    below.tell(waiting.Doing("its backward"))
+    assert len(places) == 2
