@@ -103,7 +103,8 @@ def end_with(stopped: threading.Event) -> None:
 
 @contextlib.contextmanager
 def pool(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that compile for this one: an interrupt of it ends what they run, and the block waits for none of them.
+    """Threads that compile for this one. The block waits for none of them; an interrupt ends what they run, and so does
+    the end of a generator that nobody asks any more.
 
     >>> with process.pool(2) as pool:
     ...     pending = pool.submit(build_launcher)
@@ -114,7 +115,7 @@ def pool(count: int) -> Iterator[ThreadPoolExecutor]:
     made = ThreadPoolExecutor(count, initializer=end_with, initargs=(stopped,))
     try:
         yield made
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, GeneratorExit):
         stopped.set()
         raise
     finally:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -98,17 +97,12 @@ class RawSpace:
         return self._built[name]
 
     def build(self, some: Sequence[Candidate]) -> Iterator[tuple[Candidate, Failed | None]]:
-        stopped = threading.Event()
         for one in some:
             self._of(one)
-        pool = ThreadPoolExecutor(jobs.most(max(1, len(some))), initializer=process.end_with, initargs=(stopped,))
-        try:
+        with process.pool(jobs.most(max(1, len(some)))) as pool:
             futures: dict[Future, Candidate] = {pool.submit(partial(self._compile, one)): one for one in some}
             for done in as_completed(futures):
                 yield futures[done], done.result()
-        finally:  # also where nobody asks for the rest: an interrupt, a budget at its end
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, one: Candidate) -> Failed | None:
         kernel = self._of(one)
