@@ -40,6 +40,7 @@ def test_the_notebook_on_triton_keeps_its_promises():
 
 @pytest.mark.gpu
 @pytest.mark.alone
+@pytest.mark.timeout(600)  # where Inductor has compiled nothing yet, it looks at first what the CPU can do: a minute
 def test_the_notebook_on_trust_keeps_its_promises():
     notebook_promises.trust(notebook_steps.run(FOLDER / "04_trust.ipynb"), gpu=True)
 

@@ -54,7 +54,7 @@ def test_a_cuda_kernel_is_a_library_beside_the_model(namespace, tmp_path):
 @pytest.mark.parametrize(
     ("name", "file", "shapes", "kernel"),
     [("softmax", "softmax_triton.py", [(64, 700)], "forward_kernel"),
-     ("gelu_linear", "gelu_linear_triton.py", [(64, 256), (512, 256), (512,)], "kernel")],
+     ("gelu_linear", "gelu_linear_triton.py", [(64, 256), (512, 256), (512,)], "forward_kernel")],
 )  # fmt: skip
 def test_a_triton_kernel_is_in_the_model(name, file, shapes, kernel, namespace, tmp_path):
     function = op(name, namespace, (file,))
