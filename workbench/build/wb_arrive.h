@@ -6,6 +6,10 @@
 #include <stdexcept>
 #include <string>
 
+#ifndef WB_PART  // see wb_host.h
+#define WB_PART inline
+#endif
+
 namespace wb {
 
 inline int (*miss)(const int8_t* dtypes, int32_t count) = nullptr;  // 0: tried, go on
@@ -22,10 +26,8 @@ struct Arrival {
     if (count < 256) codes[count++] = code;
   }
 };
-__attribute__((noinline, cold)) inline void ask_about(const Arrival& a, std::atomic<uint64_t>& place) {
-  if (miss(a.codes, a.count) != 0) throw std::runtime_error(refusal);
-  place.store(a.hash, std::memory_order_relaxed);
-}
+__attribute__((cold)) WB_PART void ask_about(const Arrival& a, std::atomic<uint64_t>& place);
+WB_PART void refused_since(const char* text);
 inline void look_up(const Arrival& a) {
   for (std::atomic<uint64_t>& place : tried) {
     const uint64_t known = place.load(std::memory_order_relaxed);
@@ -34,9 +36,16 @@ inline void look_up(const Arrival& a) {
   }
   ask_about(a, tried[a.hash % 32]);
 }
+#ifndef WB_APART
+WB_PART void ask_about(const Arrival& a, std::atomic<uint64_t>& place) {
+  if (miss(a.codes, a.count) != 0) throw std::runtime_error(refusal);
+  place.store(a.hash, std::memory_order_relaxed);
+}
+WB_PART void refused_since(const char* text) { refusal = text; }
+#endif
 
 }  // namespace wb
 
 #define WB_ARRIVALS                                                               \
   WB_EXPORT void wb_hook_miss(int (*f)(const int8_t*, int32_t)) { wb::miss = f; } \
-  WB_EXPORT void wb_set_message(const char* text) { wb::refusal = text; }
+  WB_EXPORT void wb_set_message(const char* text) { wb::refused_since(text); }

@@ -7,18 +7,15 @@
 #include <stdexcept>
 #include <string>
 
+#ifndef WB_PART  // in a host half of a CUDA cell what no template needs is compiled apart: WB_APART, wb_host_cuda_parts.h
+#define WB_PART inline
+#endif
+
 // torch >= 2.13 says what went wrong; before, this symbol is missing and null.
 extern "C" __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 
 namespace wb {
-[[noreturn, maybe_unused]] __attribute__((noinline, cold)) static void torch_failed(const char* call) {
-  const char* why = torch_exception_get_what_without_backtrace ? torch_exception_get_what_without_backtrace() : nullptr;
-  if (why && *why) throw std::runtime_error(why);
-  std::string what = call;  // torch_call_dispatcher("aten::clone", ...: the op says more than the rest
-  const size_t from = what.find('"'), to = from == std::string::npos ? from : what.find('"', from + 1);
-  what = to == std::string::npos ? what.substr(0, what.find('(')) : what.substr(from + 1, to - from - 1);
-  throw std::runtime_error(what + " failed; torch wrote the reason to the error output");
-}
+[[noreturn]] __attribute__((cold)) WB_PART void torch_failed(const char* call);
 }  // namespace wb
 
 // What torch's own headers would throw is the text of this macro's argument.
@@ -70,9 +67,8 @@ using torch::stable::Tensor;
 namespace wb {
 
 // ---- the schema's values as those of a signature: `what` is "lab::f: k", `as` the parameter as written ---------------
-template <typename T> [[noreturn]] __attribute__((noinline, cold)) void unfit(T value, const char* what, const char* as) {
-  unmet("", what, " = ", value, " does not fit the parameter `", as, '`');
-}
+[[noreturn]] __attribute__((cold)) WB_PART void unfit(double value, const char* what, const char* as);
+[[noreturn]] __attribute__((cold)) WB_PART void unfit(int64_t value, const char* what, const char* as);
 template <typename To, typename From> To narrow(From value, const char* what, const char* as) {
   const To made = static_cast<To>(value);
   if constexpr (std::is_integral_v<To>) {
@@ -199,18 +195,7 @@ template <typename T> void refuse_strided(const T& t, const char* what) {
   if (strided(t)) throw std::runtime_error(std::string(what) + " is written in place and not contiguous, and the function reads no strides");
 }
 
-inline void restride(Tensor& got, StableIValue wanted) {  // takes over `wanted`
-  Tensor like(reinterpret_cast<AtenTensorHandle>(wanted));
-  if (!got.defined() || !like.defined() || got.dim() != like.dim() || got.scalar_type() != like.scalar_type()) return;
-  bool same = true;
-  for (int64_t d = 0; d < got.dim(); ++d) {
-    if (got.size(d) != like.size(d)) return;  // the trial tells shapes apart
-    same = same && (got.size(d) < 2 || got.stride(d) == like.stride(d));
-  }
-  if (same) return;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(like.get(), got.get(), 0));
-  got = like;
-}
+WB_PART void restride(Tensor& got, StableIValue wanted);  // takes over `wanted`
 
 // The reference's strides are the contract: a call with arguments that are not contiguous asks for them.
 template <bool contiguous, size_t... I, typename Call, typename... Given>
@@ -251,8 +236,12 @@ inline Tensor gradient(const std::optional<Tensor>& t, const char*) {
 inline std::vector<Tensor> gradient(const std::vector<Tensor>& list, const char*) { return list; }
 
 #ifdef WB_LIVE
-inline torch::stable::detail::StableLibrary* library = nullptr;  // never destroyed at exit: torch may be gone by then
-inline std::string reply;
+// ---- registration of the one cell of this library; what goes wrong is said in a text ----------------------------------
+using torch::stable::detail::StableLibrary;
+inline StableLibrary* library = nullptr;  // never destroyed at exit: torch may be gone by then
+WB_PART void open_library(const char* space, const char* key);
+WB_PART const char* close_library();
+WB_PART const char* failed_library(const char* why);
 #endif
 }  // namespace wb
 
@@ -261,19 +250,20 @@ inline std::string reply;
 #define WB_MODULE(ns, key, ...)                                                                                      \
   WB_EXPORT void wb_ask_layout(int always) { wb::ask_layout = always; }                                              \
   WB_ARRIVALS                                                                                                        \
-  WB_EXPORT const char* wb_unregister() { return delete std::exchange(wb::library, nullptr), nullptr; }              \
+  WB_EXPORT const char* wb_unregister() { return wb::close_library(); }                                              \
   WB_EXPORT const char* wb_register() {                                                                              \
     if (wb::library) return nullptr;                                                                                 \
     try {                                                                                                            \
-      using torch::stable::detail::StableLibrary;                                                                    \
-      wb::library = new StableLibrary(StableLibrary::Kind::IMPL, ns, key, "cell", 1);                                \
+      wb::open_library(ns, key);                                                                                     \
       auto& m = *wb::library;                                                                                        \
       __VA_ARGS__                                                                                                    \
     } catch (const std::exception& error) {                                                                          \
-      delete std::exchange(wb::library, nullptr);                                                                    \
-      wb::reply = error.what();                                                                                      \
-      return wb::reply.c_str();                                                                                      \
+      return wb::failed_library(error.what());                                                                       \
     }                                                                                                                \
     return nullptr;                                                                                                  \
   }
+#endif
+
+#ifndef WB_APART
+#include "wb_host_parts.h"
 #endif

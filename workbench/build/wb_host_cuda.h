@@ -4,13 +4,15 @@
 // become (wb::configure(grid, block), k<T>(x)), and the stub launches the kernel that Python found for it in the device
 // half. nvcc, for cells that cannot be parted, launches by itself. Of the driver there is a table: see driver.h.
 #pragma once
-#include "wb_host.h"
-
 #ifdef __CUDACC__
 #define WB_PART inline
 #else
-#define WB_PART  // defined in wb_host_cuda_parts.h, which is compiled apart
+#define WB_PART
+#ifndef WB_PARTS
+#define WB_APART
 #endif
+#endif
+#include "wb_host.h"
 
 #include "driver.h"
 #include "wb_host_cuda_types.h"

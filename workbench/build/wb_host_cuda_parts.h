@@ -1,6 +1,7 @@
-// What wb_host_cuda.h declares and no template needs: compiled once into an object that every host half is linked with, or
-// inline where nvcc compiles a cell as a whole. An edit then compiles the user's text and its wrapper alone.
+// What wb_host.h and wb_host_cuda.h declare and no template needs: compiled once into an object that every host half is
+// linked with, or inline where nvcc compiles a cell as a whole. An edit then compiles the user's text and its wrapper alone.
 #pragma once
+#define WB_PARTS
 #include "wb_host_cuda.h"
 #include "wb_place_parts.h"
 

@@ -2,7 +2,6 @@
 #pragma once
 #include "wb_host.h"
 
-#define WB_PART inline
 #include "wb_place_parts.h"
 
 #include <cuda_runtime.h>
