@@ -55,6 +55,36 @@ class Gpu:
         return self.cpu
 
 
+class Idling(Gpu):
+    """One whose clocks fall when it has nothing to do for a millisecond, and rise after 20 ms of work: traced as CUPTI does."""
+
+    def __init__(self, slower=1.5, **given):
+        super().__init__(**given)
+        self.slower, self.risen, self.trace, self.named = slower, 0.0, [], "kernel"
+
+    def queue(self, seconds):
+        start = max(self.busy_until, self.cpu)
+        if start - self.busy_until > 1e-3:
+            self.risen = start + 0.02
+        self.busy_until = start + seconds * (self.slower if start < self.risen else 1)
+        name, self.named = self.named, "kernel"
+        if seconds != self.event_s:
+            self.trace.append({"name": name, "cat": "kernel", "ts": start * 1e6, "dur": (self.busy_until - start) * 1e6})
+        return self.busy_until
+
+    def spin(self, seconds):
+        self.named = "spin_kernel"
+        super().spin(seconds)
+
+    def traced(self, run):
+        """The profiler's start and the reading of its trace keep the CPU, and so the device, waiting."""
+        self.cpu += 0.3
+        self.trace.clear()
+        run()
+        self.cpu += 0.1
+        return list(self.trace)
+
+
 class Clock:
     """A clock that a test moves; each reading costs nothing."""
 

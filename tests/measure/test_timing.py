@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from tests.measure.fakes import Clock, Gpu
+from tests.measure.fakes import Clock, Gpu, Idling
+from workbench.measure import cupti
 from workbench.measure.clock import MUTATING, Call, CpuClock, GpuClock
 from workbench.measure.timing import LEAST, LEAST_LONG, LEAST_OVER, Timed, compare
 
@@ -58,6 +59,19 @@ def test_what_events_take_around_a_call_is_not_that_of_an_earlier_size():
         clock.warm(Call("v1", gpu.kernel(seconds)))
         sampled.append(clock.sample([Call("v1", gpu.kernel(seconds))], [[0]])[0][0])
     assert sampled == pytest.approx([4e-6, 7e-6, 2.001e-3]) and not clock.overheads and not told
+
+
+def test_what_events_take_is_told_although_the_device_idles_between_two_looks(monkeypatch):
+    gpu = Idling(event_s=3e-6)
+    monkeypatch.setattr(cupti, "_traced", gpu.traced)
+    clock = GpuClock(gpu, cold=True, compared=cupti.overhead_of)
+    call = Call("k", gpu.kernel(5e-6))
+    gpu.cpu += 1.0
+    clock.warm(call)
+    assert clock.overheads["k"] == pytest.approx(3e-6, rel=1e-6)
+    for _ in range(20):
+        took = clock.sample([call], [[0]] * 40)
+    assert took[-1] == pytest.approx([5e-6])
 
 
 def test_a_warm_cache_is_not_emptied():

@@ -14,6 +14,7 @@ from .device import Cuda
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 SPIN = "spin_kernel"  # of torch.cuda._sleep
+RISE_S = 0.05  # of work after which a GPU that was idle runs at its usual clocks
 SMALL = 1 << 20  # floats: a kernel of about 5 us, as those for which the overhead of events matters
 
 
@@ -62,18 +63,26 @@ def spans_us(events: Sequence[Mapping[str, Any]], calls: int, cold: bool) -> lis
 def overhead_of(clock: GpuClock, call: Call) -> float | None:
     """How much longer than CUPTI two events find this very call to take; None where CUPTI does not tell.
 
-    It depends on the kernel: on an H200, 2.5 to 3.4 us around some of 2 to 8 us. A device that was idle gets quicker
-    meanwhile, so a first batch is left out and the events look before CUPTI and after it.
+    It depends on the kernel: on an H200, 2.5 to 3.4 us around some of 2 to 8 us. CUPTI's start and its trace leave the
+    device idle for a while, after which its clocks take milliseconds to rise: every look begins with batches that do
+    not count.
     """
     calls = [call] * clock.fitting([call])
-    clock.between_events(calls)
-    before = clock.between_events(calls)
+    before = _risen(clock, calls)
     watched = replace(clock, hidden=True)  # under CUPTI a launch costs more: it may not keep ahead of the device
-    spans = spans_us(_traced(lambda: watched.between_events(calls)), len(calls), clock.cold)
+    spans = spans_us(_traced(lambda: _risen(watched, calls)), len(calls), clock.cold)
     if not watched.hidden or not spans:
         return None
-    events = (statistics.median(before) + statistics.median(clock.between_events(calls))) / 2
+    events = (statistics.median(before) + statistics.median(_risen(clock, calls))) / 2
     return max(events - statistics.median(spans) * 1e-6, 0.0)
+
+
+def _risen(clock: GpuClock, calls: Sequence[Call]) -> list[float]:
+    """Seconds between the events of a batch, after others that keep the device busy until its clocks have risen."""
+    until = clock.device.now() + RISE_S
+    while clock.device.now() < until:
+        clock.between_events(calls)
+    return clock.between_events(calls)
 
 
 def event_overhead_s() -> float:
