@@ -120,6 +120,9 @@ class Scripted:
     def rounds(self, calls):
         return 4
 
+    def least(self, calls):
+        return 12
+
     def sample(self, calls, orders):
         jitter = (1.0, 1.002, 0.998, 1.001)
         return [[self.of(c.name) * jitter[(i + r) % 4] for i, c in enumerate(calls)] for r, _ in enumerate(orders)]

@@ -6,8 +6,8 @@ import pytest
 
 from tests.measure.fakes import Clock, Gpu, Idling
 from workbench.measure import cupti
-from workbench.measure.clock import MUTATING, Call, CpuClock, GpuClock
-from workbench.measure.timing import LEAST, LEAST_LONG, LEAST_OVER, Timed, compare
+from workbench.measure.clock import LEAST, LEAST_SHORT, MUTATING, TOGETHER, Call, CpuClock, GpuClock
+from workbench.measure.timing import LEAST_LONG, LEAST_OVER, Timed, compare
 
 
 def gpu_calls(gpu, *seconds):
@@ -18,8 +18,8 @@ def no_samples(calls, relevant):
     return Timed(tuple(c.name for c in calls), relevant)
 
 
-@pytest.mark.parametrize("seconds", [5e-6, 2e-3])
-def test_a_kernels_time_is_the_devices_without_launch_events_or_flush(seconds):
+@pytest.mark.parametrize(("seconds", "least"), [(5e-6, LEAST_SHORT), (2e-3, LEAST)])
+def test_a_kernels_time_is_the_devices_without_launch_events_or_flush(seconds, least):
     gpu = Gpu(launch_s=30e-6)  # six times the small kernel
     clock = GpuClock(gpu, cold=True, overhead_s=1e-6)
     (call,) = gpu_calls(gpu, seconds)
@@ -27,8 +27,8 @@ def test_a_kernels_time_is_the_devices_without_launch_events_or_flush(seconds):
     timed = compare(clock, [call], no_samples([call], 0.02), 5.0, now=gpu.now)
     assert timed.seconds(0).mid == pytest.approx(seconds, rel=1e-6)
     assert clock.hidden
-    assert len(timed.rounds) == LEAST
-    assert gpu.flushed >= LEAST
+    assert len(timed.rounds) == least
+    assert gpu.flushed >= least
 
 
 def test_what_events_take_is_asked_about_each_short_call():
@@ -72,6 +72,24 @@ def test_what_events_take_is_told_although_the_device_idles_between_two_looks(mo
     for _ in range(20):
         took = clock.sample([call], [[0]] * 40)
     assert took[-1] == pytest.approx([5e-6])
+
+
+def test_what_events_take_differs_from_queue_to_queue_and_falls_out():
+    gpu, drawn = Gpu(event_s=3e-6), random.Random(1)
+
+    class Moody(GpuClock):
+        def between_events(self, calls, enqueue=None):
+            self.device.event_s = drawn.choice([2.5e-6, 3e-6, 3.5e-6])
+            return super().between_events(calls, enqueue)
+
+    clock, found = Moody(gpu, overhead_s=3e-6), []
+    (call,) = gpu_calls(gpu, 4e-6)
+    clock.warm(call)
+    for _ in range(10):
+        timed = compare(clock, [call], no_samples([call], 0.5), 5.0, now=gpu.now)
+        assert len(timed.rounds) == LEAST_SHORT and clock.rounds([call]) == TOGETHER
+        found.append(sum(timed.of(0)) / LEAST_SHORT)
+    assert found == pytest.approx([4e-6] * 10, rel=0.1)  # one queue alone would be off by an eighth
 
 
 def test_a_warm_cache_is_not_emptied():

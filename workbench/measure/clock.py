@@ -15,6 +15,7 @@ from typing import Protocol
 
 from .device import Device
 
+LEAST = 12  # rounds before the first look at them
 BLOCK_S = 0.0003  # calls in a row on a CPU that the clock is read around: thousands of its own steps
 SAMPLE_S, BLOCKS, LONG_S = 0.005, 8, 0.2  # of which the quickest of several is a sample; one of a call this long
 STUCK_S = 0.05  # a sample that takes longer ends with the block it is in
@@ -22,7 +23,9 @@ MUTATING = 16  # calls in a row that start from what the one before left behind
 WARM_S, WARM_CALLS = 0.02, 2
 BATCH_S = 0.02  # of work on the device that is queued at once
 QUEUED, LAUNCH_S = 500, 3e-6  # commands queued at once (about 1,000 fit), and what one of them costs the CPU
-ROUNDS = 64
+MOST_QUEUED = 64  # times a call is queued at once
+# What two events take around the same call differs from one queue to the next, by half a microsecond on an H200.
+TOGETHER, LEAST_SHORT = 4, 48  # rounds of one queue, and of a short call altogether
 PADDING_S = 100e-6
 SHORT_S = 50e-6  # what two events take around a call differs by 0.9 us: of a longer one, less than 2 %
 
@@ -45,6 +48,7 @@ class Clock(Protocol):
 
     def warm(self, call: Call) -> None: ...
     def rounds(self, calls: Sequence[Call]) -> int: ...
+    def least(self, calls: Sequence[Call]) -> int: ...
     def sample(self, calls: Sequence[Call], orders: Sequence[Sequence[int]]) -> list[list[float]]: ...
 
 
@@ -72,6 +76,10 @@ def no_garbage() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def _in_turns(calls: Sequence[Call]) -> bool:
+    return any(c.enter is not None or c.before is not None for c in calls)
 
 
 @dataclass
@@ -103,6 +111,9 @@ class CpuClock:
 
     def rounds(self, calls: Sequence[Call]) -> int:
         return 1
+
+    def least(self, calls: Sequence[Call]) -> int:
+        return LEAST
 
     def sample(self, calls: Sequence[Call], orders: Sequence[Sequence[int]]) -> list[list[float]]:
         """Seconds a call: one list for each round, by contestant."""
@@ -168,21 +179,26 @@ class GpuClock:
 
     def rounds(self, calls: Sequence[Call]) -> int:
         """How many rounds are queued at once: not so many that the queue is full or the user waits."""
-        if any(c.enter is not None or c.before is not None for c in calls):
+        if _in_turns(calls):
             return 1  # what comes before a turn must not meet work of the turn before
-        return self.fitting(calls)
+        return min(self.fitting(calls), TOGETHER)
+
+    def least(self, calls: Sequence[Call]) -> int:
+        """How many rounds there are before the first look at them: of short calls those of many queues."""
+        short = not _in_turns(calls) and any(self.takes[c.name][0] < SHORT_S for c in calls)
+        return LEAST_SHORT if short else LEAST
 
     def fitting(self, calls: Sequence[Call]) -> int:
         """How many times all of these can be queued at once."""
         device = sum(self.takes[c.name][0] for c in calls)
         flush = self.device.flush_s * len(calls) if self.cold else 0.0
         commands = sum(4 + self.takes[c.name][1] / LAUNCH_S for c in calls)  # two events, a flush, and its launches
-        return max(1, min(ROUNDS, int(BATCH_S / (device + flush + 1e-9)), int(QUEUED / commands)))
+        return max(1, min(MOST_QUEUED, int(BATCH_S / (device + flush + 1e-9)), int(QUEUED / commands)))
 
     def sample(self, calls: Sequence[Call], orders: Sequence[Sequence[int]]) -> list[list[float]]:
         """Device seconds a call: one list for each round, by contestant."""
         with no_garbage():
-            if any(c.enter is not None or c.before is not None for c in calls):
+            if _in_turns(calls):
                 return [self._apart(calls, order) for order in orders]
             flat = [(r, i) for r, order in enumerate(orders) for i in order]
             seconds = self._batch([calls[i] for _, i in flat])

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import WorkbenchError
-from .clock import Call, GpuClock
+from .clock import TOGETHER, Call, GpuClock
 from .device import Cuda
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 SPIN = "spin_kernel"  # of torch.cuda._sleep
+QUEUES = 16  # of a few calls each
 RISE_S = 0.05  # of work after which a GPU that was idle runs at its usual clocks
 SMALL = 1 << 20  # floats: a kernel of about 5 us, as those for which the overhead of events matters
 
@@ -64,25 +65,31 @@ def overhead_of(clock: GpuClock, call: Call) -> float | None:
     """How much longer than CUPTI two events find this very call to take; None where CUPTI does not tell.
 
     It depends on the kernel: on an H200, 2.5 to 3.4 us around some of 2 to 8 us. CUPTI's start and its trace leave the
-    device idle for a while, after which its clocks take milliseconds to rise: every look begins with batches that do
-    not count.
+    device idle for a while, after which its clocks take milliseconds to rise: what is queued meanwhile does not count.
     """
     calls = [call] * clock.fitting([call])
-    before = _risen(clock, calls)
+    before = _between(clock, call)
     watched = replace(clock, hidden=True)  # under CUPTI a launch costs more: it may not keep ahead of the device
-    spans = spans_us(_traced(lambda: _risen(watched, calls)), len(calls), clock.cold)
+    spans = spans_us(_traced(lambda: _rise(watched, calls)), len(calls), clock.cold)
     if not watched.hidden or not spans:
         return None
-    events = (statistics.median(before) + statistics.median(_risen(clock, calls))) / 2
+    events = (before + _between(clock, call)) / 2
     return max(events - statistics.median(spans) * 1e-6, 0.0)
 
 
-def _risen(clock: GpuClock, calls: Sequence[Call]) -> list[float]:
-    """Seconds between the events of a batch, after others that keep the device busy until its clocks have risen."""
+def _rise(clock: GpuClock, calls: Sequence[Call]) -> None:
+    """Queue these again and again until the device's clocks have risen, and once more."""
     until = clock.device.now() + RISE_S
     while clock.device.now() < until:
         clock.between_events(calls)
-    return clock.between_events(calls)
+    clock.between_events(calls)
+
+
+def _between(clock: GpuClock, call: Call) -> float:
+    """Seconds between two events around the call, on a device whose clocks have risen."""
+    calls = [call] * min(clock.fitting([call]), TOGETHER)
+    _rise(clock, calls)
+    return statistics.median(took for _ in range(QUEUES) for took in clock.between_events(calls))
 
 
 def event_overhead_s() -> float:

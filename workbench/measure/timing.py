@@ -14,7 +14,7 @@ from . import statistics
 from .clock import LONG_S, Call, Clock
 from .statistics import EARLY, LEVEL, UNCLEAR, Interval
 
-LEAST, MOST = 12, 2000  # rounds
+MOST = 2000  # rounds
 GROWTH = 1.4  # from one look at the samples to the next: each look is a chance to be wrong
 LEAST_OVER, LEAST_LONG = 5, 3  # rounds whatever the budget, and where one of them takes all of it
 WILD = 1.0
@@ -80,12 +80,12 @@ def compare(
     ('FASTER', Interval(low=4.8, mid=4.9, high=5.1))
 
     All of them were warmed up before. `timed` is filled as they are taken: an interrupt loses nothing. At least five
-    rounds are taken, whatever the budget, three where one takes long and all of it; after twelve the first look is
-    taken, and each later one after 1.4 times as many. An early end asks for 99 % where the end of the budget asks for
+    rounds are taken, whatever the budget, three where one takes long and all of it; the first look is taken after
+    as many as the clock says, twelve as a rule, and each later one after 1.4 times as many. An early end asks for 99 % where the end of the budget asks for
     95 %.
     """
     shuffled = random.Random(seed)
-    start, look, longest = now(), LEAST, 0.0
+    start, look, longest = now(), clock.least(calls), 0.0
     while len(timed.rounds) < MOST:
         batch = min(clock.rounds(calls), look - len(timed.rounds))
         orders = [shuffled.sample(range(len(calls)), len(calls)) for _ in range(batch)]
