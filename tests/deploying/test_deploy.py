@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -322,6 +323,24 @@ def test_a_step_that_fails_leaves_what_was_there(scale, tmp_path, monkeypatch):
         wb.deploy(scale, torch.ones(2, 3), root)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
     assert [p.name for p in root.iterdir()] == ["deployed.json"]
+
+
+def test_a_model_that_fails_ends_what_is_compiled_beside_it(twist, tmp_path, monkeypatch):
+    cmake, started = tmp_path / "cmake", tmp_path / "started"
+    cmake.write_text(f"#!/bin/sh\necho $$ > {started}.part; mv {started}.part {started}; exec sleep 100\n")
+    cmake.chmod(0o755)
+
+    def fails(*_):
+        while not started.exists():
+            time.sleep(0.01)
+        raise BuildError("the model could not be compiled: no memory")
+
+    monkeypatch.setattr(made, "cmake", lambda: str(cmake))
+    monkeypatch.setattr(made, "model", fails)
+    with pytest.raises(BuildError, match="no memory"):
+        wb.deploy(twist, torch.ones(2, 3), tmp_path / "model")
+    assert not os.path.exists(f"/proc/{started.read_text().strip()}")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cmake", "started"]
 
 
 def test_an_op_that_cannot_be_saved_says_so(scale, tmp_path, monkeypatch):

@@ -126,12 +126,15 @@ class _Work:
                 self.settle(f"ops/{path}" for path in folder.paths(self.folder / "ops"))
                 libraries = made.ops_library(self.folder / "ops", self.folder / "lib", self.temporary)
         self.texts(found, [f"lib/{n}" for n in libraries], onnx)
-        with self.step("model", "compiling the model"):
-            made.model(found.program, self.folder / "model.pt2")
-        with self.step("program", "building the C++ program"):
-            built = bool(made.cmake())
+        built = bool(made.cmake())
+        with made.beside() as other:
             if built:
-                made.program(self.folder / "cpp", self.folder / "bin" / "run", self.temporary)
+                program = other.submit(made.program, self.folder / "cpp", self.folder / "bin" / "run", self.temporary)
+            with self.step("model", "compiling the model and the C++ program"):
+                made.model(found.program, self.folder / "model.pt2")
+            with self.step("program", "building the C++ program"):
+                if built:
+                    program.result()
         with self.step("runs", "running it"):
             runs = list(self.runs(model, inputs, batch, built))
             if onnx:
