@@ -27,19 +27,16 @@ def gone():
 
 
 @pytest.mark.gpu
-@pytest.mark.alone
 def test_the_notebook_on_cuda_keeps_its_promises():
     notebook_promises.cuda(notebook_steps.run(FOLDER / "02_cuda.ipynb"), gpu=True)
 
 
 @pytest.mark.gpu
-@pytest.mark.alone
 def test_the_notebook_on_triton_keeps_its_promises():
     notebook_promises.triton(notebook_steps.run(FOLDER / "03_triton.ipynb"), gpu=True)
 
 
 @pytest.mark.gpu
-@pytest.mark.alone
 @pytest.mark.timeout(600)  # where Inductor has compiled nothing yet, it looks at first what the CPU can do: a minute
 def test_the_notebook_on_trust_keeps_its_promises():
     notebook_promises.trust(notebook_steps.run(FOLDER / "04_trust.ipynb"), gpu=True)
