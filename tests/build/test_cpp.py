@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
 from workbench import toolchain
 from workbench.build import cache, cpp, flags, process, stub
@@ -94,7 +95,7 @@ def test_a_launcher_sees_the_stable_headers_and_libtorch(fresh_cache):
 
 
 def test_a_launcher_is_linked_with_torch_itself_when_there_is_no_stub(fresh_cache, monkeypatch):
-    monkeypatch.setattr(stub, "folder", lambda compiler: "")
+    monkeypatch.setattr(stub, "folder", lambda compiler, kind: "")
     text = TWICE.replace("2 * x", "x + aoti_torch_dtype_float64()")
     assert (
         call(
@@ -115,7 +116,26 @@ def test_a_launcher_is_linked_with_torch_itself_when_there_is_no_stub(fresh_cach
 
 def test_a_stub_that_cannot_be_made_is_no_error(fresh_cache, monkeypatch):
     monkeypatch.setattr(stub.process, "run", lambda *a, **k: stub.process.Finished(1, "no", 0.1))
-    assert stub.folder(toolchain.compiler()) == ""
+    assert stub.folder(toolchain.compiler(), "launcher") == stub.folder(toolchain.compiler(), "host") == ""
+
+
+def test_what_users_write_is_linked_with_the_stable_abi_and_other_names_with_torch_itself(fresh_cache, monkeypatch):
+    commands, run = [], process.run
+    monkeypatch.setattr(process, "run", lambda command, **k: commands.append(command) or run(command, **k))
+
+    def linked(name):
+        """A call of `name`, and with what it was linked at last."""
+        text = TWICE.replace("2 * x", f"x + {name}()").replace("extern", f'extern "C" int {name}();\nextern', 1)
+        built = cpp.compile(text, kind="host")
+        return call(built), "-lc10" not in commands[-1]
+
+    assert linked("aoti_torch_dtype_float64") == (10.0, True)
+    assert linked("aoti_torch_dtype_float32") == (9.0, True)
+    count = len(commands)
+    number, of_abi = linked("_ZN2at15get_num_threadsEv")  # at::get_num_threads, of no stable ABI
+    assert number == 3.0 + torch.get_num_threads() and not of_abi and len(commands) == count + 2
+    with pytest.raises(BuildError, match="undefined reference to nothing_of_torch"):
+        linked("nothing_of_torch")
 
 
 def test_the_users_flags_come_last_and_win(fresh_cache):
@@ -150,6 +170,10 @@ def test_command_lines_are_golden(monkeypatch):
     )  # fmt: skip
     assert flags.linking(GCC, "launcher", stub="/s") == (
         "-fuse-ld=gold", "-Wl,--exclude-libs=libstdc++.a", "-Wl,--no-as-needed", "-L/s", "-Wl,-rpath,/t/lib", "-ltorch_cpu",
+    )  # fmt: skip
+    assert flags.linking(GCC, "host", stub="/s") == (
+        "-fuse-ld=gold", "-Wl,--exclude-libs=libstdc++.a", "-Wl,--no-as-needed", "-L/s", "-Wl,-z,defs", "-L/t/lib",
+        "-Wl,-rpath,/t/lib", "-ltorch_cpu",
     )  # fmt: skip
     assert flags.folders(["-Ia", "-I", "/b", "-O3", "-isystem", "c"], "/me") == ("/me/a", "/b", "/me/c")
 

@@ -30,6 +30,7 @@ NO_MEMORY = re.compile(
 )
 CRASHED = re.compile(r"internal compiler error|signal terminated program|Segmentation fault")
 MAY_PASS = re.compile(r"No such file or directory|cannot find -l|file not found|unable to find library")
+UNDEFINED = re.compile(r"undefined (?:reference|symbol)")
 NO_PROGRAM = re.compile(r"cannot execute|error trying to exec|cannot exec|installation problem")
 DROPPED = re.compile(r"^.*\[-Winvalid-pch\]\n(?:[ \t]*\d* \|.*\n)*", re.MULTILINE)
 
@@ -62,7 +63,7 @@ def compile(
     folders = tuple(os.path.abspath(f) for f in includes)
     unit = Unit(text, kind, tuple(flags), file, folders, toolchain.compiler(), background)
     header = headers.begins_with(text)
-    library = stub.folder(unit.compiler) if kind == "launcher" else ""
+    library = stub.folder(unit.compiler, kind) if kind in arguments.STABLE else ""
     build = cache.build(unit.key, lambda folder: unit.make(folder, header, library, limit_s), unit.lines.labels)
     if header and not build.cached and not once and not headers.find(unit.compiler, kind, header, unit.flags):
         headers.request(unit.compiler, kind, header, unit.flags)  # for the next edit
@@ -124,8 +125,11 @@ class Unit:
         done = self._run(self.command(output, precompiled, library), str(folder), limit_s)
         if precompiled and (DROPPED.search(done.log) or (done.code and CRASHED.search(done.log))):
             headers.refuse(header, self.flags)
+            precompiled = ""
             if done.code:
                 done = self._run(self.command(output, "", library), str(folder), limit_s)
+        if library and done.code and UNDEFINED.search(done.log):
+            done = self._run(self.command(output, precompiled), str(folder), limit_s)
         log = DROPPED.sub("", done.log)
         said = diagnostics.parse(log, self.lines)
         if done.code:

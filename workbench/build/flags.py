@@ -58,13 +58,14 @@ def full(compiler: Compiler) -> tuple[str, ...]:
 def linking(compiler: Compiler, kind: str, flags: Sequence[str] = (), stub: str = "") -> tuple[str, ...]:
     """What follows the text on the command line: libraries, the user's last.
 
-    An undefined name is an error here, where the compiler's message names it, and not when the object is loaded. For a
-    launcher `stub` may name the folder of an empty libtorch_cpu, which links in a fifth of the time; see `stub.py`.
+    An undefined name is an error here, where the compiler's message names it, and not when the object is loaded. `stub`
+    may name the folder of a small libtorch_cpu, which links in a fifth of the time; a launcher's is empty. See stub.py.
     """
     made = [*([f"-fuse-ld={compiler.linker}"] if compiler.linker else []), f"-Wl,{ITS_OWN}"]
     if kind in STABLE:
         lib = toolchain.torch().lib
-        made += ["-Wl,--no-as-needed", f"-L{stub}"] if stub else ["-Wl,-z,defs", f"-L{lib}"]
+        made += ["-Wl,--no-as-needed", f"-L{stub}"] if stub else []
+        made += [] if stub and kind == "launcher" else ["-Wl,-z,defs", f"-L{lib}"]
         made += [f"-Wl,-rpath,{lib}", "-ltorch_cpu", *([] if stub else ["-lc10"])]
     else:
         made.append("-Wl,-z,defs")
