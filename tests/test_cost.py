@@ -7,7 +7,7 @@ import torch
 
 import workbench as wb
 from tests import live
-from workbench import cells, describe, edit_times, schema, tiers
+from workbench import cells, describe, edit_times, schema, settings, tiers
 from workbench.judge import cost
 from workbench.show import words
 from workbench.source import Source
@@ -67,7 +67,7 @@ def test_seconds_are_the_median_of_the_last_nine(fresh_cache):
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": 3}', "\x00", '{"a": {"raw": "x"}}', "null"])
 def test_a_file_that_says_something_else_counts_for_nothing(fresh_cache, content):
     edit_times.remember("raw", 1.0)
-    (edit_times.settings.cache_dir() / edit_times.FILE).write_text(content)
+    (settings.cache_dir() / edit_times.FILE).write_text(content)
     assert edit_times.typical() == {}
     edit_times.remember("raw", 2.0)
     assert edit_times.typical() == {"raw": 2.0}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import statistics
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 
-from . import settings
+from . import kept
 from .errors import ToolchainError
 
 FILE = "edit_times.json"
@@ -21,18 +20,11 @@ def remember(tier: str, seconds: float) -> None:
 
     >>> remember("host", 0.71)
     """
-    kept = _read()
-    mine = kept.pop(_machine(), {})
+    times = _read()
+    mine = times.pop(_machine(), {})
     mine[tier] = [*mine.get(tier, [])[1 - KEPT :], round(seconds, 4)]
-    kept = dict(list(kept.items())[1 - MACHINES :]) | {_machine(): mine}
-    try:
-        folder = settings.private(settings.cache_dir())
-        handle, name = tempfile.mkstemp(dir=folder, prefix="edit-times-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(kept, file)
-        os.replace(name, folder / FILE)
-    except (OSError, ToolchainError):
-        pass
+    with suppress(OSError, ToolchainError):
+        kept.write(FILE, dict(list(times.items())[1 - MACHINES :]) | {_machine(): mine})
 
 
 def typical() -> Mapping[str, float]:
@@ -48,12 +40,9 @@ def _machine() -> str:
 def _read() -> dict[str, dict[str, list[float]]]:
     """What the file says; anything that is not what `remember` writes counts for nothing."""
     try:
-        if not settings.owned(settings.cache_dir()):
-            return {}
-        found = json.loads((settings.cache_dir() / FILE).read_text("utf-8"))
         return {
             str(machine): {str(tier): [float(s) for s in seconds][-KEPT:] for tier, seconds in times.items() if seconds}
-            for machine, times in found.items()
+            for machine, times in kept.read(FILE).items()
         }
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError, ToolchainError):
+    except (ValueError, TypeError, AttributeError):
         return {}

@@ -17,10 +17,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import settings
+from . import kept, settings
 from .errors import ToolchainError
 
 # Fastest first, as measured on a shared object that links libtorch_cpu: ld 165 ms, gold 57 ms, mold 70 of ld's 230 ms.
@@ -165,26 +166,16 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 class _Remembered:
     """What probes found, in `toolchain.json` of the cache folder; a folder that cannot be used is no error here."""
 
-    @staticmethod
-    def read() -> dict[str, dict]:
-        try:
-            found = json.loads((settings.private(settings.cache_dir()) / "toolchain.json").read_text("utf-8"))
-        except (OSError, ValueError, RecursionError, ToolchainError):
-            return {}
-        return found if isinstance(found, dict) else {}
+    FILE = "toolchain.json"
+
+    @classmethod
+    def read(cls) -> dict[str, dict]:
+        return kept.read(cls.FILE)
 
     @classmethod
     def add(cls, question: str, answer: dict) -> None:
-        kept = dict(list(cls.read().items())[-15:])
-        kept[question] = answer
-        try:
-            folder = settings.private(settings.cache_dir())
-            handle, name = tempfile.mkstemp(dir=folder, prefix="toolchain-")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(kept, file)
-            os.replace(name, folder / "toolchain.json")
-        except (OSError, ToolchainError):
-            pass
+        with suppress(OSError, ToolchainError):
+            kept.write(cls.FILE, dict(list(cls.read().items())[-15:]) | {question: answer})
 
 
 def torch() -> Torch:

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from workbench import settings
 from workbench.case import make
 from workbench.measure import ceilings, cupti, memory, nvml, profile_machine
 from workbench.measure.nvml import Reading
@@ -26,7 +27,7 @@ def test_ceilings_are_measured_once_and_kept(small, monkeypatch):
     monkeypatch.setattr(ceilings, "_best", lambda call, device: pytest.fail("measured again"))
     assert ceilings.copy_bandwidth("cpu") == first
     assert ceilings.matrix_rate("cpu", "float32") == rate
-    kept = json.loads(ceilings.path().read_text())
+    kept = json.loads((settings.cache_dir() / ceilings.FILE).read_text())
     assert len(kept) == 2
     assert all("threads torch" in key for key in kept), "another number of threads has other ceilings"
 
@@ -49,10 +50,10 @@ def test_what_a_busy_machine_gave_is_measured_again_and_the_best_is_kept(small, 
 
 @pytest.mark.parametrize("spoilt", ["", "{", "[1]", '{"x": 3}'])
 def test_a_spoilt_file_is_measured_over(small, spoilt):
-    ceilings.path().parent.mkdir(parents=True, mode=0o700)
-    ceilings.path().write_text(spoilt)
+    (settings.cache_dir() / ceilings.FILE).parent.mkdir(parents=True, mode=0o700)
+    (settings.cache_dir() / ceilings.FILE).write_text(spoilt)
     assert ceilings.copy_bandwidth("cpu").value > 0.01
-    assert any("copy bandwidth" in key for key in json.loads(ceilings.path().read_text()))
+    assert any("copy bandwidth" in key for key in json.loads((settings.cache_dir() / ceilings.FILE).read_text()))
 
 
 def test_a_folder_that_cannot_be_written_to_costs_a_measurement(small, monkeypatch):
@@ -61,9 +62,9 @@ def test_a_folder_that_cannot_be_written_to_costs_a_measurement(small, monkeypat
     def refuses(folder):
         raise ToolchainError("it belongs to another user")
 
-    monkeypatch.setattr(ceilings.settings, "private", refuses)
+    monkeypatch.setattr(settings, "private", refuses)
     assert ceilings.copy_bandwidth("cpu").value > 0.01
-    assert not ceilings.path().exists()
+    assert not (settings.cache_dir() / ceilings.FILE).exists()
 
 
 def test_a_dtype_without_matrix_products_has_no_ceiling(small):

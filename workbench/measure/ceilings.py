@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 
 import torch
 
-from .. import settings, toolchain
+from .. import kept, toolchain
 from ..errors import ToolchainError
 from ..reports.measurement import COPY, MATRIX, Ceiling
 from .clock import Call, CpuClock, GpuClock
@@ -21,6 +19,7 @@ from .device import Cuda
 COPIED_BYTES = {"cpu": 128 << 20, "cuda": 1 << 30}  # far beyond any cache
 SIDE = {"cpu": 1024, "cuda": 8192}
 ROUNDS = 10
+FILE = "ceilings.json"
 
 
 def copy_bandwidth(device: str) -> Ceiling | None:
@@ -86,14 +85,10 @@ def machine_key(device: str) -> str:
     return f"cuda {torch.cuda.get_device_name()} torch {torch.__version__} {torch.get_float32_matmul_precision()}"
 
 
-def path() -> Path:
-    return settings.cache_dir() / "ceilings.json"
-
-
 def _kept(kind: str, device: str, dtype: str, measure: Callable[[], float]) -> Ceiling:
     """What was measured before; what a busy machine gave is measured once more by each process, and the best kept."""
     key = " | ".join([machine_key(device), kind, dtype])
-    entry, best = _read().get(key), 0.0
+    entry, best = kept.read(FILE).get(key), 0.0
     if isinstance(entry, dict) and isinstance(entry.get("value"), (int, float)) and entry["value"] > 0:
         best = float(entry["value"])
         if not entry.get("busy") or key in _measured:
@@ -102,7 +97,8 @@ def _kept(kind: str, device: str, dtype: str, measure: Callable[[], float]) -> C
     found = Ceiling(kind, max(value, best), dtype, time.strftime("%Y-%m-%d"), device == "cpu" and bool(other_load()))
     if value > 0:
         _measured.add(key)
-        _write({**_read(), key: {"value": found.value, "day": found.day, "busy": found.busy}})
+        with suppress(OSError, ToolchainError):  # a folder that cannot be written to: it is measured again
+            kept.write(FILE, {**kept.read(FILE), key: {"value": found.value, "day": found.day, "busy": found.busy}})
     return found
 
 
@@ -114,26 +110,6 @@ def other_load() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return f"a load of {load:.1f} on {cores}" if load > 1.25 * cores else ""
-
-
-def _read() -> dict:
-    """What was measured before; nothing where the file is missing or spoilt."""
-    try:
-        found = json.loads(path().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write(content: dict) -> None:
-    """Aside, then renamed into place; a folder that cannot be written to means that it is measured again."""
-    try:
-        folder = settings.private(path().parent)
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-        os.replace(file.name, path())
-    except (OSError, ToolchainError):
-        return
 
 
 def machine(device: str) -> str:

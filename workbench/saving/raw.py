@@ -1,12 +1,14 @@
 """A raw C++ kernel as a package has it: the cell's text, its instances, and its host code. Pure text.
 
-The host code is the live launcher's, with its numbers in place and its kernels called by name.
+The host code is the live launcher's, with its numbers in place and its kernels called by name. `files` is that of a raw
+CUDA kernel, too, whose texts are in `raw_cuda`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..build import body, launcher
@@ -20,32 +22,57 @@ from .tables import Dtypes, Group, groups, tables, told
 from .tables import forms as built_for
 
 
+@dataclass(frozen=True)
+class Language:
+    """How a raw kernel is written for a package: `host` and `kernels` are its texts, `flags_of` what compiles a group's
+    kernels, `support` the headers that they need of ours.
+    """
+
+    name: str
+    device: str
+    suffix: str
+    host: Callable[[Any, str, Sequence[Group], str], str]
+    kernels: Callable[[Any, str, Group, str], str]
+    flags_of: Callable[[Any, Group, Mapping[str, str]], flags.Flags]
+    support: Callable[[str], Iterable[str]]
+
+
 def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     """The files of a raw C++ kernel for these dtypes of its arguments."""
-    schema, slot = kernel.schema, kernel.slot
-    stem = f"{schema.name}_{slot}_cpu"
+    return files(Language("cpp", "cpu", "cpp", host, kernels, _flags, _support), kernel, forms, number)
+
+
+def files(language: Language, kernel: Any, forms: Sequence[Dtypes], number: int) -> Native:
+    """The files of a raw kernel: the cell's own, its host code, and the kernels of each group of dtypes."""
+    schema, slot, suffix = kernel.schema, kernel.slot, language.suffix
+    stem = f"{schema.name}_{slot}_{language.device}"
     kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags, kernel.headers)
     made = groups(kernel, forms)
-    files = {**kept.files, f"csrc/{stem}.cpp": host(kernel, stem, made, kept.main)}
-    units = [Unit(f"csrc/{stem}.cpp")]
+    texts = {**kept.files, f"csrc/{stem}.{suffix}": language.host(kernel, stem, made, kept.main)}
+    units = [Unit(f"csrc/{stem}.{suffix}")]
     linked: list[str] = []
     for g in made:
-        path = f"csrc/{stem}_kernels{g.suffix}.cpp"
-        files[path] = kernels(kernel, stem, g, kept.main)
-        given = flags.for_cpp(kernel.declaration.flags_for(g.tuned), kernel.source, kept.files)
+        path = f"csrc/{stem}_kernels{g.suffix}.{suffix}"
+        texts[path] = language.kernels(kernel, stem, g, kept.main)
+        given = language.flags_of(kernel, g, kept.files)
         units.append(Unit(path, given.compiling))
         linked += given.linking
+    support = "launcher.h", *language.support(texts[f"csrc/{stem}_kernels.{suffix}"])
     return Native(
-        slot, "cpu", "cpp", "raw", files, tuple(units), names(kernel, stem), kept.origins,
-        ("launcher.h", *re.findall(r'"support/(\w+\.h)"', _wanted(files, stem))), tuple(dict.fromkeys(linked)),
+        slot, language.device, language.name, "raw", texts, tuple(units), names(kernel, stem), kept.origins,
+        support, tuple(dict.fromkeys(linked)),
         partial=kernel.native_schema.name if kernel.left_out else "", number=number, forms=built_for(kernel, made[0]),
     )  # fmt: skip
 
 
-def _wanted(files: Mapping[str, str], stem: str) -> str:
-    """The includes of the instances, with the names that our headers have here."""
-    text = files[f"csrc/{stem}_kernels.cpp"]
-    return re.sub(r'"support/((?:body|half|bfloat16|cuda)\w*\.h)"', r'"support/wb_\1"', text)
+def _flags(kernel: Any, group: Group, texts: Mapping[str, str]) -> flags.Flags:
+    return flags.for_cpp(kernel.declaration.flags_for(group.tuned), kernel.source, texts)
+
+
+def _support(instances: str) -> list[str]:
+    """The headers that the instances include, by the names that they have here."""
+    text = re.sub(r'"support/((?:body|half|bfloat16|cuda)\w*\.h)"', r'"support/wb_\1"', instances)
+    return re.findall(r'"support/(\w+\.h)"', text)
 
 
 def names(kernel: Any, stem: str) -> tuple[tuple[str, str], ...]:

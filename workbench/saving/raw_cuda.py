@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..build import body, ctypes_cpp, cuda_body, launcher
@@ -10,32 +11,20 @@ from ..build.body_parts import constants
 from ..build.forms import Form
 from ..directives import Declaration, bind
 from . import flags, raw, sources
-from .model import Native, Unit
+from .model import Native
 from .support import own
-from .tables import Dtypes, Group, groups, tables, told
-from .tables import forms as built_for
+from .tables import Dtypes, Group, tables, told
 
 
 def native(kernel: Any, forms: Sequence[Dtypes], number: int = 0) -> Native:
     """The files of a raw CUDA kernel for these dtypes of its arguments."""
-    schema, slot = kernel.schema, kernel.slot
-    stem = f"{schema.name}_{slot}_cuda"
-    kept = sources.of(kernel.source, schema, slot, kernel.declaration.flags, kernel.headers)
-    made = groups(kernel, forms)
-    files = {**kept.files, f"csrc/{stem}.cu": host(kernel, stem, made, kept.main)}
-    units = [Unit(f"csrc/{stem}.cu")]
-    linked: list[str] = []
-    for g in made:
-        path = f"csrc/{stem}_kernels{g.suffix}.cu"
-        files[path] = kernels(kernel, stem, g, kept.main)
-        given = flags.for_cuda(kernel.declaration.flags_for(g.tuned), kernel.source, kept.files, kernel.arch)
-        units.append(Unit(path, ("--expt-relaxed-constexpr", *given.compiling)))
-        linked += given.linking
-    return Native(
-        slot, "cuda", "cuda", "raw", files, tuple(units), raw.names(kernel, stem), kept.origins,
-        ("launcher.h", "launcher_cuda.h", "cuda_body.h"), tuple(dict.fromkeys(linked)),
-        partial=kernel.native_schema.name if kernel.left_out else "", number=number, forms=built_for(kernel, made[0]),
-    )  # fmt: skip
+    language = raw.Language("cuda", "cuda", "cu", host, kernels, _flags, lambda _: ("launcher_cuda.h", "cuda_body.h"))
+    return raw.files(language, kernel, forms, number)
+
+
+def _flags(kernel: Any, group: Group, texts: Mapping[str, str]) -> flags.Flags:
+    found = flags.for_cuda(kernel.declaration.flags_for(group.tuned), kernel.source, texts, kernel.arch)
+    return replace(found, compiling=("--expt-relaxed-constexpr", *found.compiling))
 
 
 def kernels(kernel: Any, stem: str, group: Group, main: str) -> str:

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import settings
+from .. import kept, settings
 from ..errors import ToolchainError
 
 MOST_ROWS = 4096  # of one file; the oldest go first
@@ -37,8 +34,12 @@ class Shelf:
     key: str
 
     @property
+    def name(self) -> str:
+        return f"tuning/{self.key[:2]}/{self.key}.json"
+
+    @property
     def path(self) -> Path:
-        return settings.cache_dir() / "tuning" / self.key[:2] / f"{self.key}.json"
+        return settings.cache_dir() / self.name
 
     def read(self) -> tuple[dict[str, dict[str, Any]], str]:
         """The rows, by configuration, and what is to be said: "" where all is well. Never raises."""
@@ -74,20 +75,10 @@ class Shelf:
                 merged = {**self.read()[0], **{k: dict(v) for k, v in rows.items()}}
                 for old in list(merged)[: max(0, len(merged) - MOST_ROWS)]:
                     del merged[old]
-                self._write({"sha256": _digest(merged), "about": about, "rows": merged})
+                kept.write(self.name, {"sha256": _digest(merged), "about": about, "rows": merged})
         except (OSError, ToolchainError, TimeoutError) as error:
             return f"what was found cannot be kept for later processes ({_brief(error)})"
         return ""
-
-    def _write(self, content: Mapping[str, Any]) -> None:
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(content, file, indent=1)
-            os.replace(name, self.path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
 
 
 def _digest(rows: Mapping[str, Any]) -> str:
