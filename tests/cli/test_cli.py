@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -222,6 +223,51 @@ def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
     assert code == 2 and "scale.profile: there is no case 'even'; its cases are 4x8, odd" in err
 
 
+def test_inspect_prints_the_report_or_one_stage_of_it(capsys, folder, namespace):
+    code, out, _ = run(capsys, "inspect", folder)
+    assert code == 0 and out.startswith(f"{namespace}::scale v1 forward cpu | raw C++, float32 |")
+    code, out, _ = run(capsys, "inspect", folder, "--stage", "assembly", "--html", folder / "p.html")
+    line = next(n for n, text in enumerate(SCALE.splitlines(), 1) if "x[i] * k" in text)
+    assert code == 0 and any(row.startswith(f"{line} |") and "mul" in row for row in out.splitlines())
+    assert re.search(r"\bv?mul[ps]s\b", (folder / "p.html").read_text())
+    code, out, _ = run(capsys, "inspect", folder, "--json")
+    (report,) = json.loads(out)["reports"]
+    assert (code, report["dtype"], report["slot"]) == (0, "float32", "forward")
+    code, out, err = run(capsys, "inspect", folder, "--stage", "sass")
+    assert (code, out) == (2, "") and "raw C++ has no stage 'sass'; it has " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--slot", "backward"], "which no compiler made"), (["--dtype", "float99"], "float99"),
+     (["--html", "no/such/folder/p.html"], "the page was not written")],
+)  # fmt: skip
+def test_what_cannot_be_inspected(capsys, folder, words, said):
+    code, out, err = run(capsys, "inspect", folder, *words)
+    assert (code, out) == (2, "") and said in err, err
+
+
+def test_tune_says_what_is_fastest(capsys, folder, namespace):
+    kernel = folder / "scale.cpp"
+    kernel.write_text("//! tune TILE = 16, 64\n" + SCALE)
+    code, out, err = run(capsys, "tune", folder, "--case", "odd", "--budget", 5)
+    assert code == 0 and out.startswith(f"{namespace}::scale"), err
+    assert {row.split()[-1] for row in out.splitlines() if " x " in row} == {"16", "64"}, out
+    code, out, err = run(capsys, "tune", folder, "--case", "even")
+    assert code == 2 and "there is no case 'even'; its cases are 4x8, odd" in err
+    code, out, err = run(capsys, "tune", folder, "--budget", 0)
+    assert code == 2 and "budget" in err
+    kernel.write_text(SCALE)
+    code, out, err = run(capsys, "tune", folder)
+    assert code == 2 and "nothing to tune" in err
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"workbench {wb.__version__}\n"
+
+
 def test_doctor_is_1_where_something_does_not_work(capsys, monkeypatch):
     code, out, _ = run(capsys, "doctor", "--only", "python", "ninja")
     assert code == 0 and "pass  python" in out
@@ -310,7 +356,7 @@ def test_as_a_program_of_its_own(folder):
 # ---------------------------------------------------------------- the user's own code raises, and bad requests
 
 
-VERBS = [["load"], ["check"], ["bench"], ["save", "--to", "ops"]]
+VERBS = [["load"], ["check"], ["bench"], ["inspect"], ["tune"], ["save", "--to", "ops"]]
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda w: w[0])

@@ -5,6 +5,8 @@
     workbench check kernels/rmsnorm --level full      and check it
     workbench bench kernels/rmsnorm --case llama      and time it
     workbench profile kernels/rmsnorm --trace t.json  and see where the time goes
+    workbench inspect kernels/rmsnorm --stage sass    and see what the compiler made of it
+    workbench tune kernels/matmul --case 1024         and find its fastest configuration
     workbench cache                                   what the cache holds; explain, limit, clear
 
 What a command found goes to standard output, as text or as one JSON object; progress and errors go to standard error.

@@ -107,6 +107,7 @@ def _data(error: BaseException) -> dict[str, Any]:
 def parser() -> argparse.ArgumentParser:
     """The command line, with a help text for each command."""
     made = argparse.ArgumentParser("workbench", description="Kernels for PyTorch, without a notebook.", epilog=EPILOG)
+    made.add_argument("--version", action="version", version=f"workbench {_version()}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, run: Command, help: str) -> argparse.ArgumentParser:
@@ -144,8 +145,25 @@ def parser() -> argparse.ArgumentParser:
     profile.add_argument("--case", metavar="NAME", help="this case, else the one to be measured, else the largest")
     profile.add_argument("--trace", metavar="FILE", help="write the Chrome trace there, too (one op)")
     profile.add_argument("--html", metavar="FILE", help="write the report with its timeline as a page (one op)")
+    inspect = _of_ops(add("inspect", verbs.inspect, "load ops and see what the compiler made of them; needs no GPU"))
+    inspect.add_argument(
+        "--stage", metavar="NAME", help="this text alone, source lines in the margin: sass, ptx, ttir ..."
+    )
+    inspect.add_argument("--dtype", metavar="DTYPE", help="of the tensors, e.g. bfloat16")
+    inspect.add_argument("--html", metavar="FILE", help="write it as a page, source and stages side by side (one op)")
+    tune = _of_ops(add("tune", verbs.tune, "load ops and find their fastest configurations, which are kept on disk"))
+    tune.add_argument("--case", metavar="NAME", help="for the sizes of this one")
+    tune.add_argument("--budget", type=float, metavar="SECONDS", help="for each op")
+    for one in (inspect, tune):
+        one.add_argument("--slot", choices=("forward", "backward"), default="forward", help="whose kernel")
     cache.add(add("cache", cache.run, "what the cache holds; explain, limit or clear it"))
     return made
+
+
+def _version() -> str:
+    from .. import __version__
+
+    return __version__
 
 
 def _of_ops(made: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -63,6 +63,31 @@ def profile(given: argparse.Namespace) -> Outcome:
     return of_ops(ops, look)
 
 
+def inspect(given: argparse.Namespace) -> Outcome:
+    """`workbench inspect PATH ...`: registers, occupancy, or the text of one stage; 1 where registers spill."""
+    ops, _ = loaded(given.paths, tell=not given.json)
+    if len(ops) > 1 and given.html:
+        raise WorkbenchError(f"--html is for one op, and {len(ops)} were loaded: {_names(ops)}")
+    stages: list[str] = []
+
+    def look(op: Op) -> Report:
+        report: Any = op.inspect(dtype=given.dtype, slot=given.slot)
+        if given.stage:
+            stages.append(str(report.stage(given.stage)))
+        if given.html:
+            written(given.html, report)
+        return report
+
+    found = of_ops(ops, look)
+    return replace(found, text="\n\n".join(stages)) if given.stage else found
+
+
+def tune(given: argparse.Namespace) -> Outcome:
+    """`workbench tune PATH ...`: what was found, and the lines that make it the default."""
+    options: dict[str, Any] = {} if given.budget is None else {"budget": given.budget}
+    return each(given, lambda op: op.tune(given.case, slot=given.slot, **options))
+
+
 def save(given: argparse.Namespace) -> Outcome:
     """`workbench save PATH ... --to FOLDER`: the ops as one package."""
     from ..saving import names
