@@ -229,7 +229,7 @@ def test_inspect_prints_the_report_or_one_stage_of_it(capsys, folder, namespace)
     code, out, _ = run(capsys, "inspect", folder, "--stage", "assembly", "--html", folder / "p.html")
     line = next(n for n, text in enumerate(SCALE.splitlines(), 1) if "x[i] * k" in text)
     assert code == 0 and any(row.startswith(f"{line} |") and "mul" in row for row in out.splitlines())
-    assert re.search(r"\bv?mul[ps]s\b", (folder / "p.html").read_text())
+    assert re.search(r"\bv?mul[ps][sd]\b", (folder / "p.html").read_text())
     code, out, _ = run(capsys, "inspect", folder, "--json")
     (report,) = json.loads(out)["reports"]
     assert (code, report["dtype"], report["slot"]) == (0, "float32", "forward")

@@ -145,6 +145,13 @@ def parser() -> argparse.ArgumentParser:
     profile.add_argument("--case", metavar="NAME", help="this case, else the one to be measured, else the largest")
     profile.add_argument("--trace", metavar="FILE", help="write the Chrome trace there, too (one op)")
     profile.add_argument("--html", metavar="FILE", help="write the report with its timeline as a page (one op)")
+    _of_kernels(add)
+    cache.add(add("cache", cache.run, "what the cache holds; explain, limit or clear it"))
+    return made
+
+
+def _of_kernels(add: Callable[[str, Command, str], argparse.ArgumentParser]) -> None:
+    """The commands that look at the kernel of one slot."""
     inspect = _of_ops(add("inspect", verbs.inspect, "load ops and see what the compiler made of them; needs no GPU"))
     inspect.add_argument(
         "--stage", metavar="NAME", help="this text alone, source lines in the margin: sass, ptx, ttir ..."
@@ -156,8 +163,6 @@ def parser() -> argparse.ArgumentParser:
     tune.add_argument("--budget", type=float, metavar="SECONDS", help="for each op")
     for one in (inspect, tune):
         one.add_argument("--slot", choices=("forward", "backward"), default="forward", help="whose kernel")
-    cache.add(add("cache", cache.run, "what the cache holds; explain, limit or clear it"))
-    return made
 
 
 def _version() -> str:
