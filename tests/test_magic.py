@@ -305,6 +305,11 @@ def test_triton_cells(notebook):
     assert lines(notebook.run("%%cpp scale\n" + live.SCALE))
 
 
+def test_a_line_that_says_something_else_is_told_with_its_cell(notebook):
+    found = error(notebook.run("%%cpp scale --fast\n" + live.SCALE))
+    assert re.match(r"cell \[\d+\], line 1: --fast is no option of %%cpp; ", found.evalue), found.evalue
+
+
 def test_a_new_op_is_at_hand_under_its_name(notebook):
     [line] = lines(notebook.run("%%cpp thrice\n" + live.SCALE.replace("scale", "thrice")))
     assert "new op lab::thrice: no reference, so it is compared with nothing; call it as thrice" in " ".join(

@@ -73,11 +73,15 @@ class Workbench(Magics):
             self._run("triton", line, cell)
 
     def _run(self, language: str, line: str, cell: str) -> None:
-        target, options = parse(line, language)
         history = self._shell.history_manager
         assert history is not None
         number = len(history.input_hist_raw) - 1  # execution_count is ahead of it in IPython 9
         text = Source(cell, language, file=f"cell [{number}]", first_line=2, path=_folder(self._shell))
+        try:
+            target, options = parse(line, language)
+        except SchemaError as error:
+            error.file = text.file
+            raise
         shown.clear()
         try:
             with _told(target or "the cell"):
