@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.build.nvrtc_tools import body, compiled, parsed, symbols
-from tests.tiers.cuda_cells import CELLS, SCHEMAS
+from tests.directives.cells import SCHEMAS
+from tests.example_cells import CUDA as CELLS
 from workbench.build import cuda_body, nvrtc
 from workbench.errors import BuildError, SchemaError
 from workbench.source import Source, functions

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.build.cuda_tools import CudaCell, fake_driver, forget_driver
-from tests.tiers.cuda_cells import CELLS, SCHEMAS
+from tests.directives.cells import SCHEMAS
+from tests.example_cells import CUDA as CELLS
 from tests.tiers.raw_cuda_tools import cuda, define, fresh, installed, same, schema_of
 from workbench import gpu, tiers
 from workbench.build import launcher, nvrtc_library

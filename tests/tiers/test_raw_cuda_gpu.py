@@ -10,7 +10,8 @@ import time
 import pytest
 import torch
 
-from tests.tiers.cuda_cells import CELLS, SCHEMAS
+from tests.directives.cells import SCHEMAS
+from tests.example_cells import CUDA as CELLS
 from tests.tiers.raw_cuda_tools import cuda, fresh, installed, schema_of
 from workbench import gpu
 from workbench.build import driver
