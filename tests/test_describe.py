@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 import torch
@@ -122,6 +123,28 @@ def test_history_tells_what_was_refused_and_what_was_before():
         (3, "refused", "0 of 2"),
     ]
     assert card.history[2].detail.startswith("differs on 4x8 float32") and card.opened == "History"
+
+
+def test_versions_of_another_schema_are_told_and_not_offered(namespace):
+    text = SCALE.replace("scale", "grow")
+
+    @wb.op(f"{namespace}::grow")
+    def grow(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    grow.cases(lambda t: [t(4, 8)])
+    op = wb.cpp(grow, text)
+
+    @wb.op(f"{namespace}::grow")
+    def grow(x: Tensor, by: float = 2.0) -> Tensor:
+        return x * by
+
+    wb.cpp(op, re.sub(r"\bk\b", "by", text))
+    card = describe.card(op)
+    assert [h.status for h in card.history] == ["other schema", "installed"]
+    assert "other schema" in html.of(card) and "restore(1)" not in html.of(card)
+    with pytest.raises(wb.SchemaError, match="was made for another schema"):
+        op.restore(1)
 
 
 def test_the_check_opens_when_it_was_last():

@@ -46,9 +46,15 @@ def _still_right(op, version: Version) -> None:
     op.update(replace(version, trial=trial))
 
 
-def _same_schema(op, version: Version) -> None:
+def fits(op, version: Version) -> bool:
+    """Was this version made for the schema that the op has now?"""
     schema = getattr(version.kernel, "schema", op.schema)
-    if (str(schema), schema.saves) != (str(op.schema), op.schema.saves):
+    return (str(schema), schema.saves) == (str(op.schema), op.schema.saves)
+
+
+def _same_schema(op, version: Version) -> None:
+    if not fits(op, version):
+        schema = version.kernel.schema
         raise SchemaError(f"v{version.number} of {op.name} was made for another schema, {schema}; run its cell again")
 
 

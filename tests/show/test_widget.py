@@ -100,6 +100,13 @@ def buttons(box):
     return [b for b in everything(box).get("Button", ()) if b.description == "Restore"]
 
 
+def test_a_version_of_another_schema_has_no_button():
+    card = samples.card(opened="History")
+    former = [h for h in card.history if h.status == "former"]
+    other = tuple(dataclasses.replace(h, status="other schema") if h is former[0] else h for h in card.history)
+    assert len(buttons(widget.of(dataclasses.replace(card, history=other), print))) == len(former) - 1
+
+
 def test_each_former_version_in_sight_has_a_button_that_restores_it():
     asked = []
     box = widget.of(samples.card(), restore=asked.append)

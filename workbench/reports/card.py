@@ -46,7 +46,7 @@ class HistoryRow:
     version: int
     slot: str
     how: str
-    status: str  # "installed", "former", "refused"
+    status: str  # "installed", "former", "refused", "other schema": the op had another one then
     seconds: float
     agrees: str = ""
     title: str = ""
