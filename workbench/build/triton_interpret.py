@@ -64,9 +64,9 @@ def _restore(usual: Callable, executor: Any, args_dev: Any, args_hst: Any, kwarg
 
 @cache
 def _corrected() -> tuple[tuple[Any, str, Any], ...]:
-    from . import triton_bfloat16
+    from . import triton_bfloat16, triton_libdevice
 
-    return tuple(triton_bfloat16.patches())
+    return (*triton_bfloat16.patches(), *triton_libdevice.patches())
 
 
 @cache

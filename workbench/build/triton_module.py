@@ -18,12 +18,12 @@ import threading
 import traceback
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..errors import BuildError, Diagnostic, WorkbenchError
 from ..source import Source
-from . import triton_hints, triton_text
+from . import triton_hints, triton_libdevice, triton_text
 from .triton_beside import absolute, beside, file_of, files_of, package_of, read
 from .triton_kernels import innermost
 from .triton_text import padded
@@ -46,7 +46,8 @@ def load(source: Source, *, interpreted: bool = False) -> types.ModuleType:
     closure = beside(source)
     told = (source.text, source.file, source.first_line, source.path, sorted(closure.items()), interpreted)
     digest = hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
-    with LOCK, jit_makes(interpreted), _own_lines():
+    names = triton_libdevice.bound() if interpreted else nullcontext()
+    with LOCK, jit_makes(interpreted), names, _own_lines():
         if digest not in _modules:
             _modules[digest] = _Loading(source.path, interpreted).cell(source, digest)
         return _modules[digest]

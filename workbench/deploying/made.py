@@ -69,7 +69,7 @@ def program(sources: Path, to: Path, temporary: Path) -> None:
 
 @contextmanager
 def beside() -> Iterator[ThreadPoolExecutor]:
-    """A thread to compile in meanwhile. What it still runs at the end of the block is ended: its folder will be gone."""
+    """A thread to compile in meanwhile. What it still runs when the block ends is ended: its folder will be gone."""
     stopped = threading.Event()
     with ThreadPoolExecutor(1, initializer=process.end_with, initargs=(stopped,)) as thread:
         try:

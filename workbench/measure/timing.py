@@ -81,8 +81,8 @@ def compare(
 
     All of them were warmed up before. `timed` is filled as they are taken: an interrupt loses nothing. At least five
     rounds are taken, whatever the budget, three where one takes long and all of it; the first look is taken after
-    as many as the clock says, twelve as a rule, and each later one after 1.4 times as many. An early end asks for 99 % where the end of the budget asks for
-    95 %.
+    as many as the clock says, twelve as a rule, and each later one after 1.4 times as many. An early end asks for 99 %
+    where the end of the budget asks for 95 %.
     """
     shuffled = random.Random(seed)
     start, look, longest = now(), clock.least(calls), 0.0
