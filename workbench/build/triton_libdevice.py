@@ -89,8 +89,9 @@ def _elementwise(self: Any, library: str, path: str, symbol: str, args: list, ki
 # ---------------------------------------------------------------- what they compute
 
 SAME = (
-    "sqrt", "cbrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
-    "ceil", "floor", "trunc", "rint", "hypot", "fmod", "ldexp", "copysign", "nextafter", "signbit", "isnan", "isinf",
+    "sqrt", "cbrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "exp2", "expm1", "log", "log2", "log10",
+    "log1p", "ceil", "floor", "trunc", "rint", "hypot", "fmod", "ldexp", "copysign", "nextafter", "signbit",
+    "isnan", "isinf",
 )  # fmt: skip
 OTHER = {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh", "acosh": "arccosh",
