@@ -4,7 +4,9 @@ of its kernels. And what Triton would make of each: which function, with which a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,9 @@ import torch
 
 from ..errors import Diagnostic
 from . import triton_slips, triton_tune
+from .triton_driver import standing_in
 from .triton_kernels import innermost, rebound
+from .triton_module import LOCK
 
 MOST_INTERPRETED = 16  # configurations of a case in the interpreter, which is slow
 
@@ -49,7 +53,7 @@ def launches(module: Any, function: str, arguments: Mapping[str, object], *, dev
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     found: list[Seen] = []
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+    with _aside(device or "cpu"), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes = {n: _faked(mode, v, device) for n, v in arguments.items()}
         getattr(rebound(module, lambda kernel: _Recorder(kernel, found)), function)(**fakes)
     return found
@@ -79,7 +83,21 @@ class _Recorder:
 
 def without_kernels(module: Any, function: str) -> Callable:
     """The function with launches that do nothing: what it makes, without what is in it."""
-    return getattr(rebound(module, _Recorder), function)
+    usual = getattr(rebound(module, _Recorder), function)
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        with _aside("cpu"):
+            return usual(*args, **keywords)
+
+    return call
+
+
+@contextmanager
+def _aside(device: str) -> Iterator[None]:
+    """Where a launcher runs to be looked at; that it asks fakes for their addresses is no news to anybody."""
+    with LOCK, standing_in(device), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        yield
 
 
 def _faked(mode: Any, value: Any, device: str) -> Any:

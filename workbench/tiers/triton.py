@@ -207,8 +207,8 @@ class TritonKernel(Kernel):
         """Outputs and saved tensors without data: what the launcher makes when no kernel is launched."""
         from ..build import triton_launches, triton_module
 
-        function = triton_launches.without_kernels(triton_module.load(self.source), self.plan.function)
-        made = triton_call.call(self.plan, function, arguments)
+        module = triton_module.load(self.source, interpreted=self.interpreted)
+        made = triton_call.call(self.plan, triton_launches.without_kernels(module, self.plan.function), arguments)
         return dict(zip(self.plan.results, made, strict=True))
 
     @cached_property

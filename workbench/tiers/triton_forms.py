@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -86,12 +87,13 @@ class Forms:
         given = self.complete(values)
         taken = {n: given[n] for n in self.plan.takes}
         look = partial(triton_launches.launches, triton_module.load(self.source), self.plan.function, taken)
+        first, second = ("cuda:0", "") if insists else ("", "cuda:0")  # launchers may insist on the device
         try:
-            return look(device="cuda:0") if insists else look()  # launchers may insist on the device
+            return look(device=first)
         except Exception:
-            if not insists:
-                raise
-            return look()
+            with suppress(Exception):
+                return look(device=second)
+            raise
 
 
 def _metadata(values: Mapping[str, Any]) -> tuple:
