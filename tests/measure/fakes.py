@@ -69,7 +69,9 @@ class Idling(Gpu):
         self.busy_until = start + seconds * (self.slower if start < self.risen else 1)
         name, self.named = self.named, "kernel"
         if seconds != self.event_s:
-            self.trace.append({"name": name, "cat": "kernel", "ts": start * 1e6, "dur": (self.busy_until - start) * 1e6})
+            self.trace.append(
+                {"name": name, "cat": "kernel", "ts": start * 1e6, "dur": (self.busy_until - start) * 1e6}
+            )
         return self.busy_until
 
     def spin(self, seconds):

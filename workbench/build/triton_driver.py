@@ -133,7 +133,7 @@ def _active(made: Driver) -> Iterator[None]:
     from triton.runtime.driver import driver
 
     before = dict(vars(driver))
-    driver.set_active(made)  # type: ignore[arg-type]
+    driver.set_active(made)
     try:
         yield
     finally:
