@@ -157,6 +157,15 @@ def test_a_tutorials_cell_is_compiled_and_tried_with_no_gpu(scale, lines):
     assert torch.equal(torch.compile(lambda x: scale(x, 3.0), fullgraph=True, backend="aot_eager")(X), X * 3)
 
 
+def test_a_launcher_that_looks_at_its_data_says_why_it_was_not_compiled(scale, lines):
+    wb.triton(scale, SCALE.replace("    return out", "    assert out.sum().item() is not None\n    return out"))
+    [note] = lines[-1].notes
+    assert note.startswith("not compiled: its launches are not known before it runs (") and "line 10: Data" in note
+    assert note.endswith(": it asks a tensor for its value)")
+    with pytest.raises(wb.SchemaError, match="line 10: Data"):
+        scale.inspect()
+
+
 def test_what_triton_warns_of_is_no_print_of_the_cells():
     """In a process of its own: pytest keeps warnings from being printed."""
     code = f"""if True:

@@ -36,6 +36,8 @@ def hint(text: str, error: BaseException | None = None) -> str:
         return ": warmup gives None in Triton's interpreter, which compiles nothing; ask for that beside a GPU alone"
     if isinstance(error, AssertionError) and re.search(r"is_cuda|\bcuda\b", text) and not gpu.present():
         return ": no GPU is here, so Triton's interpreter runs it on tensors of the CPU"
+    if "_local_scalar_dense" in text:
+        return ": it asks a tensor for its value"
     if text.endswith("'function' object is not subscriptable"):
         return ": does the kernel lack @triton.jit?"
     return ""

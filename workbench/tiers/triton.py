@@ -149,6 +149,10 @@ class TritonKernel(Kernel):
         return self.specialised.note
 
     @property
+    def build_notes(self) -> tuple[str, ...]:
+        return (f"not compiled: {self.note}",) if self.note and self.interpreted and not self.compiled() else ()
+
+    @property
     def resources(self) -> tuple[Resources, ...]:
         return tuple(c.resources for c in self.specialised.compiled.values())
 

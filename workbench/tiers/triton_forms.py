@@ -70,6 +70,8 @@ class Forms:
 
     def seen(self, values: Mapping[str, Any], *, interpreted: bool) -> list[Any]:
         """What it launches for such arguments; nothing where that is known only when it runs."""
+        from ..build import triton_module
+
         known = _metadata(values)
         if known not in self._launches:
             try:
@@ -77,7 +79,8 @@ class Forms:
             except WorkbenchError:
                 raise
             except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
-                self.note = f"its launches are not known before it runs ({type(error).__name__})"
+                why = triton_module.told(error, self.source.file).strip().splitlines()[0]
+                self.note = f"its launches are not known before it runs ({why})"
                 self._launches[known] = []
         return self._launches[known]
 
