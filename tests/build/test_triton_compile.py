@@ -255,5 +255,5 @@ def test_tensor_descriptors_are_compiled_with_the_blocks_that_a_hook_gives_them_
     assert [f.given["x"].block_shape for f in triton_launches.forms(seen[0])] == [[16], [32]]
     made = triton_compile.compile(module, seen, SM_90, {})
     assert sorted(c.signature.partition(", out")[0] for c in made.values()) == [
-        "x: fp16[16]", "x: fp16[32]", "x: fp32[16]", "x: fp32[32]",
+        "x: *fp16[16]", "x: *fp16[32]", "x: *fp32[16]", "x: *fp32[32]",
     ]  # fmt: skip

@@ -200,7 +200,8 @@ def described(kernel: Any, given: Mapping[str, Any], *, exact: bool = False) -> 
             aligned = address(value) % 16 == 0
             parts.append(f"{name}: *{_short(value.dtype)}" + ("" if aligned or not exact else " unaligned"))
         elif _is_descriptor(value):
-            parts.append(f"{name}: {_short(value.base.dtype)}{list(value.block_shape)}")
+            blocks = "x".join(map(str, value.block_shape))
+            parts.append(f"{name}: *{_short(value.base.dtype)}[{blocks}]")
         elif name in fixed or name not in kernel.arg_names:
             parts.append(f"{name}={getattr(value, 'value', value)}")
         elif type(value) is int and exact:
