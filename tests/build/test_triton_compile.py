@@ -186,3 +186,74 @@ def test_bfloat16_rounds_to_nearest_even():
     assert torch.equal(bits, x.bfloat16().view(torch.int16))
     assert torch.equal(torch.from_numpy(widened(narrowed(x.numpy()))), x.bfloat16().float())
     assert (narrowed(torch.tensor([float("nan")]).numpy()) & 0x7FFF > 0x7F80).all()
+
+
+PRUNED = """\
+def keep(configs, named, **rest):
+    assert named["x"].numel() and "n" not in named
+    return [c for c in configs if c.kwargs["B"] <= rest["n"]]
+
+@triton.autotune(configs=[triton.Config({"B": b}) for b in (16, 32, 64)], key=["n"],
+                 prune_configs_by={"early_config_prune": keep})
+@triton.jit
+def kernel(x, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.load(x + i, i < n) * 2, i < n)
+
+def double(x):
+    out = torch.empty_like(x)
+    kernel[lambda m: (triton.cdiv(x.numel(), m["B"]),)](x, out, n=x.numel())
+    return out
+"""
+
+
+def test_what_prunes_gets_arguments_by_place_and_by_name_as_triton_hands_them_on():
+    module = load(PRUNED)
+    for count, kept in ((20, [16]), (40, [16, 32])):
+        seen = triton_launches.launches(module, "double", {"x": torch.ones(count)})
+        assert [f.given["B"] for f in triton_launches.forms(seen[0])] == kept
+        assert triton_launches.choices(seen) == len(kept)
+
+
+@pytest.mark.parametrize(("old", "new", "line", "words"), [
+    ('rest["n"]', 'rest["m"]', 4, "KeyError: 'm'"),
+    ('c.kwargs["B"] <= rest["n"]', "False", 0, "No valid autotuner configs after pruning"),
+])  # fmt: skip
+def test_a_rule_that_fails_is_an_error_on_its_line(old, new, line, words):
+    [seen] = triton_launches.launches(load(PRUNED.replace(old, new)), "double", {"x": torch.ones(40)})
+    for look in (triton_launches.forms, lambda s: triton_launches.choices([s])):
+        with pytest.raises(BuildError, match=words) as raised:
+            look(seen)
+        assert raised.value.line == line
+
+
+DESCRIBED = """\
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+def blocks(given):
+    for name in ("x", "out"):
+        given[name].block_shape = [given["B"]]
+
+@triton.autotune(configs=[triton.Config({"B": b}, pre_hook=blocks) for b in (16, 32)], key=["n"])
+@triton.jit
+def kernel(x, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B
+    out.store([i], x.load([i]) * 2)
+
+def double(x):
+    out = torch.empty_like(x)
+    given = [TensorDescriptor.from_tensor(t, [1]) for t in (x, out)]
+    kernel[lambda m: (triton.cdiv(x.numel(), m["B"]),)](*given, x.numel())
+    return out
+"""
+
+
+def test_tensor_descriptors_are_compiled_with_the_blocks_that_a_hook_gives_them_for_each_dtype():
+    module = load(DESCRIBED)
+    tensors = torch.ones(64), torch.ones(64, dtype=torch.float16)
+    seen = [replace(s, every=True) for x in tensors for s in triton_launches.launches(module, "double", {"x": x})]
+    assert [f.given["x"].block_shape for f in triton_launches.forms(seen[0])] == [[16], [32]]
+    made = triton_compile.compile(module, seen, SM_90, {})
+    assert sorted(c.signature.partition(", out")[0] for c in made.values()) == [
+        "x: *fp16[16]", "x: *fp16[32]", "x: *fp32[16]", "x: *fp32[32]",
+    ]  # fmt: skip

@@ -86,6 +86,23 @@ def test_what_raises_while_it_is_loaded_names_its_line():
     assert (raised.value.line, raised.value.file, raised.value.diagnostics[0].excerpt) == (3, "cell [3]", "B = A / 0")
 
 
+@pytest.mark.parametrize(("text", "said"), [
+    ("assert x.shape[0] == 3", "line 3: AssertionError: assert x.shape[0] == 3"),
+    ("assert x.is_cuda", "AssertionError: assert x.is_cuda: no GPU is here, so Triton's interpreter runs it on tensors of the"),
+    ("assert False, 'too long'", "line 3: AssertionError: too long"),
+    ("raise KeyError", "line 3: KeyError"),
+    ("kernel.warmup(x, grid=(1,)).n_regs", "'n_regs': warmup gives None in Triton's interpreter, which compiles nothing"),
+    ("None.shape", "AttributeError: 'NoneType' object has no attribute 'shape'"),
+])  # fmt: skip
+def test_what_a_launcher_raises_says_what_it_was(monkeypatch, text, said):
+    monkeypatch.setattr("workbench.gpu.present", lambda: False)
+    module = interpreted(f"def f(x):\n    {text}\n@triton.jit\ndef kernel(x): pass\n")
+    with interpreting(), pytest.raises((AssertionError, KeyError, AttributeError)) as raised:
+        module.f(torch.ones(2))
+    told = triton_module.told(raised.value, "cell [3]")
+    assert said in told and not told.endswith(": ")
+
+
 def test_the_interpreter_and_the_compiler_do_not_disturb_each_other():
     import triton.language as tl
     from triton import knobs

@@ -103,3 +103,29 @@ def test_lines_of_a_kernel_that_triton_had_in_its_cache_from_an_earlier_run(name
     for name in ("ttir", "ptx", "sass"):
         assert 10 in second.stage(name).lines
         assert [e.line for e in second.stage(name).entries] == [e.line for e in first.stage(name).entries]
+
+
+def test_a_kernel_on_descriptors_alone_has_their_dtype(namespace):
+    @wb.op(f"{namespace}::twice")
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    @twice.cases(dtypes=(torch.float32, torch.float16))
+    def _(t):
+        yield (t(64),)
+
+    wb.triton(
+        twice,
+        """\
+from triton.tools.tensor_descriptor import TensorDescriptor
+@triton.jit
+def kernel(x, out):
+    out.store([0], x.load([0]) * 2)
+def twice(x):
+    out = torch.empty_like(x)
+    kernel[(1,)](TensorDescriptor.from_tensor(x, [64]), TensorDescriptor.from_tensor(out, [64]))
+    return out
+""",
+    )
+    assert "| Triton, float32 |" in str(twice.inspect())
+    assert "x: *fp16[64]" in str(twice.inspect(dtype=torch.float16))

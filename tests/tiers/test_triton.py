@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -66,6 +68,18 @@ def backward(grad_y, x, w, rstd):
     dx, dw = torch.empty_like(x), torch.zeros_like(w)
     kernel[(x.numel() // n,)](grad_y, x, w, rstd, dx, dw, n, B=triton.next_power_of_2(n))
     return dx, dw
+"""
+TWICE = """\
+@triton.jit
+def kernel(x, out, n, B: tl.constexpr):
+    p = tl.make_block_ptr(x, (n,), (1,), (0,), (B,), (0,))
+    q = tl.make_block_ptr(out, (n,), (1,), (0,), (B,), (0,))
+    tl.store(q, tl.load(p) * 2)
+
+def twice(x):
+    out = torch.empty_like(x)
+    kernel[(1,)](x, out, x.numel(), B=64)
+    return out
 """
 X = torch.linspace(-2, 3, 24).reshape(4, 6)
 
@@ -131,6 +145,40 @@ def test_a_cell_is_tried_by_the_interpreter_compiled_and_kept_in_both_slots(scal
     assert " triton triton" not in str(line) and "2 cases agree" in str(line)
     found = {c.name: c for c in version.kernel.compiled()}
     assert list(found) == ["kernel"] and "BLOCK=64" in found["kernel"].signature and found["kernel"].asm["cubin"]
+
+
+def test_a_tutorials_cell_is_compiled_and_tried_with_no_gpu(scale, lines):
+    """What Triton's own tutorials ask of a GPU is answered for the architecture that is compiled for."""
+    device = "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
+    with_device = "    assert x.device == DEVICE\n    torch.cuda.set_device(DEVICE)\n    out ="
+    wb.triton(scale, device + SCALE.replace("    out =", with_device))
+    assert "2 cases agree" in str(lines[-1]) and "interpreted | compiled for sm_90: " in str(lines[-1])
+    assert torch.equal(scale(X, 3.0), X * 3)
+    assert torch.equal(torch.compile(lambda x: scale(x, 3.0), fullgraph=True, backend="aot_eager")(X), X * 3)
+
+
+def test_a_launcher_that_looks_at_its_data_says_why_it_was_not_compiled(scale, lines):
+    wb.triton(scale, SCALE.replace("    return out", "    assert out.sum().item() is not None\n    return out"))
+    [note] = lines[-1].notes
+    assert note.startswith("not compiled: its launches are not known before it runs (") and "line 10: Data" in note
+    assert note.endswith(": it asks a tensor for its value)")
+    with pytest.raises(wb.SchemaError, match="line 10: Data"):
+        scale.inspect()
+
+
+def test_what_triton_warns_of_is_no_print_of_the_cells():
+    """In a process of its own: pytest keeps warnings from being printed."""
+    code = f"""if True:
+        import torch, workbench as wb
+        @wb.op("warned::twice")
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+        twice.cases(lambda t: [t(64)])
+        for factor in ("2", "2.0", "1 * 2"):
+            wb.triton(twice, {TWICE!r}.replace("* 2", "* " + factor))
+        assert all(v.trial.ok and not v.prints for v in twice.versions[1:]), [v.trial for v in twice.versions[1:]]
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_the_cpu_runs_the_interpreter_and_not_the_reference(scale):

@@ -26,6 +26,7 @@ from ..errors import BuildError, Diagnostic
 from ..gpu import Target, shared_bytes
 from . import triton_hints, triton_parse, triton_slips
 from .resources import Resources
+from .triton_driver import targeting
 from .triton_kernels import innermost, own_kernels
 from .triton_launches import Form, Seen, address, described, forms, key
 from .triton_module import LOCK, label
@@ -148,37 +149,6 @@ class _Pointer:
 
     def stride(self, dim: int | None = None) -> Any:
         return self._strides if dim is None else self._strides[dim]
-
-
-@dataclass(frozen=True)
-class _Driver:
-    """What Triton asks of a driver when it only compiles."""
-
-    target: Any
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_target(self) -> Any:
-        return self.target
-
-    def get_current_stream(self, device: int | None = None) -> int:
-        return 0
-
-
-@contextmanager
-def targeting(target: Target) -> Iterator[None]:
-    """Inside, Triton compiles for this target, with no look at the machine's own GPU."""
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime.driver import driver
-
-    before = dict(vars(driver))
-    driver.set_active(_Driver(GPUTarget("cuda", target.number, 32)))
-    try:
-        yield
-    finally:
-        vars(driver).clear()
-        vars(driver).update(before)
 
 
 def _compile(module: Any, form: Form, target: Target, hits: Mapping[int, bool], launchers: _Launchers) -> Compiled:

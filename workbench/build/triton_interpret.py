@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from .triton_driver import standing_in
 from .triton_module import LOCK, jit_makes
 
 
@@ -18,7 +19,7 @@ def interpreting() -> Iterator[None]:
     >>> with interpreting():
     ...     load(source, interpreted=True).scale(x)
     """
-    with LOCK, jit_makes(True), _as_it_was():
+    with LOCK, jit_makes(True), standing_in("cpu"), _as_it_was():
         for owner, name, function in (*_standard(), *_corrected()):
             setattr(owner, name, function)
         yield
@@ -64,9 +65,9 @@ def _restore(usual: Callable, executor: Any, args_dev: Any, args_hst: Any, kwarg
 
 @cache
 def _corrected() -> tuple[tuple[Any, str, Any], ...]:
-    from . import triton_bfloat16
+    from . import triton_bfloat16, triton_libdevice
 
-    return tuple(triton_bfloat16.patches())
+    return (*triton_bfloat16.patches(), *triton_libdevice.patches())
 
 
 @cache

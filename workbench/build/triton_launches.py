@@ -4,15 +4,20 @@ of its kernels. And what Triton would make of each: which function, with which a
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..errors import Diagnostic
+from ..errors import Diagnostic, WorkbenchError
 from . import triton_slips, triton_tune
+from .triton_driver import standing_in
 from .triton_kernels import innermost, rebound
+from .triton_module import LOCK, label, raised
 
 MOST_INTERPRETED = 16  # configurations of a case in the interpreter, which is slow
 
@@ -26,6 +31,11 @@ class Seen:
     keywords: Mapping[str, Any]
     every: bool = False  # are all configurations of an autotuned kernel wanted, or any one of them?
     empty: Diagnostic | None = None  # that its grid has no block
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """All that it was given, by name."""
+        return {**dict(zip(innermost(self.kernel).arg_names, self.args, strict=False)), **self.keywords}
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ def launches(module: Any, function: str, arguments: Mapping[str, object], *, dev
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     found: list[Seen] = []
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+    with _aside(device or "cpu"), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes = {n: _faked(mode, v, device) for n, v in arguments.items()}
         getattr(rebound(module, lambda kernel: _Recorder(kernel, found)), function)(**fakes)
     return found
@@ -79,7 +89,21 @@ class _Recorder:
 
 def without_kernels(module: Any, function: str) -> Callable:
     """The function with launches that do nothing: what it makes, without what is in it."""
-    return getattr(rebound(module, _Recorder), function)
+    usual = getattr(rebound(module, _Recorder), function)
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        with _aside("cpu"):
+            return usual(*args, **keywords)
+
+    return call
+
+
+@contextmanager
+def _aside(device: str) -> Iterator[None]:
+    """Where a launcher runs to be looked at; that it asks fakes for their addresses is no news to anybody."""
+    with LOCK, standing_in(device), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        yield
 
 
 def _faked(mode: Any, value: Any, device: str) -> Any:
@@ -110,11 +134,11 @@ def forms(seen: Seen, *, in_turn: bool = False) -> list[Form]:
         kind = type(kernel).__name__
         if kind == "Autotuner":
             known = {n: v for n, v in given.items() if n in kernel.arg_names}
-            configs = triton_tune.configurations(kernel, given)
+            configs = triton_tune.configurations(kernel, given, len(seen.args))
             at = triton_tune.place(len(configs), known, None) if in_turn else 0
             for config in (*configs[at:], *configs[:at]):
                 said = triton_tune.label(kernel, config) if len(configs) > 1 else tuned
-                made = {**given, **config.all_kwargs()}
+                made = _hooked(config, {**given, **config.all_kwargs()})
                 yield from inner(kernel.fn, made, said, fixed | set(config.all_kwargs()))
         elif kind == "Heuristics":
             made = dict(given)
@@ -124,19 +148,44 @@ def forms(seen: Seen, *, in_turn: bool = False) -> list[Form]:
         else:
             yield Form(kernel, given, tuned, fixed)
 
-    names = innermost(seen.kernel).arg_names
-    given = {**dict(zip(names, seen.args, strict=False)), **seen.keywords}
-    return list(inner(seen.kernel, given, "", frozenset()))
+    with _on_its_line(seen.kernel):
+        return list(inner(seen.kernel, seen.given, "", frozenset()))
 
 
 def choices(launches: Sequence[Seen], *, interpreted: bool = False) -> int:
     """How many configurations the launches have at most; 1 without an autotuned kernel."""
     counts = [1]
     for seen in launches:
-        given = {**dict(zip(innermost(seen.kernel).arg_names, seen.args, strict=False)), **seen.keywords}
-        for tuner in triton_tune.tuners(seen.kernel):
-            counts.append(len(triton_tune.configurations(tuner, given, interpreted=interpreted)))
+        placed = len(seen.args)
+        with _on_its_line(seen.kernel):
+            for tuner in triton_tune.tuners(seen.kernel):
+                counts.append(len(triton_tune.configurations(tuner, seen.given, placed, interpreted=interpreted)))
     return min(max(counts), MOST_INTERPRETED) if interpreted else max(counts)
+
+
+def _hooked(config: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """These arguments after the configuration's hook, which gives tensor descriptors their blocks: copies of them."""
+    described = {n: copy.copy(v) for n, v in given.items() if _is_descriptor(v)}
+    if config.pre_hook is None or not described:
+        return given
+    made = {**given, **described}
+    config.pre_hook(made)
+    return made
+
+
+def _is_descriptor(value: Any) -> bool:
+    return hasattr(value, "block_shape") and hasattr(value, "base")
+
+
+@contextmanager
+def _on_its_line(kernel: Any) -> Iterator[None]:
+    """What a cell's own rule raises, a heuristic or one that prunes configurations, is a BuildError on its line."""
+    try:
+        yield
+    except WorkbenchError:
+        raise
+    except Exception as error:
+        raise raised(error, label(innermost(kernel).fn.__code__.co_filename)) from error
 
 
 def key(kernel: Any, given: Mapping[str, Any], *, exact: bool = True) -> str:
@@ -150,6 +199,9 @@ def described(kernel: Any, given: Mapping[str, Any], *, exact: bool = False) -> 
         if isinstance(value, torch.Tensor):
             aligned = address(value) % 16 == 0
             parts.append(f"{name}: *{_short(value.dtype)}" + ("" if aligned or not exact else " unaligned"))
+        elif _is_descriptor(value):
+            blocks = "x".join(map(str, value.block_shape))
+            parts.append(f"{name}: *{_short(value.base.dtype)}[{blocks}]")
         elif name in fixed or name not in kernel.arg_names:
             parts.append(f"{name}={getattr(value, 'value', value)}")
         elif type(value) is int and exact:

@@ -18,12 +18,12 @@ import threading
 import traceback
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..errors import BuildError, Diagnostic, WorkbenchError
 from ..source import Source
-from . import triton_hints, triton_text
+from . import triton_driver, triton_hints, triton_libdevice, triton_text
 from .triton_beside import absolute, beside, file_of, files_of, package_of, read
 from .triton_kernels import innermost
 from .triton_text import padded
@@ -46,7 +46,9 @@ def load(source: Source, *, interpreted: bool = False) -> types.ModuleType:
     closure = beside(source)
     told = (source.text, source.file, source.first_line, source.path, sorted(closure.items()), interpreted)
     digest = hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
-    with LOCK, jit_makes(interpreted), _own_lines():
+    names = triton_libdevice.bound() if interpreted else nullcontext()
+    device = triton_driver.standing_in("cpu" if interpreted else "cuda:0")
+    with LOCK, jit_makes(interpreted), names, device, _own_lines():
         if digest not in _modules:
             _modules[digest] = _Loading(source.path, interpreted).cell(source, digest)
         return _modules[digest]
@@ -168,8 +170,7 @@ class _Loading:
 def raised(error: BaseException, file: str) -> BuildError:
     """What a cell's own text raised while it was loaded, on the innermost of its lines."""
     where, line, excerpt = _place(error, file)
-    said = f"{type(error).__name__}: {error}"
-    said += triton_hints.hint(said, error)
+    said = _said(error, excerpt)
     found = Diagnostic(where, line, 1, "error", said, excerpt)
     return BuildError(said, diagnostics=(found,), log=str(found), line=line, file=where)
 
@@ -181,11 +182,16 @@ def told(error: BaseException, file: str) -> str:
     """
     while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
         error = error.__cause__
-    where, line, _ = _place(error, file)
-    named = getattr(error, "node", None)
-    text = f"{type(error).__name__}: {error}" if named is None else str(error)
-    text += triton_hints.hint(text, error)
+    where, line, excerpt = _place(error, file)
+    text = _said(error, excerpt) if getattr(error, "node", None) is None else str(error)
     return (f"{where}, line {line}: " if line else "") + text
+
+
+def _said(error: BaseException, excerpt: str) -> str:
+    """Its kind and words, and what was probably meant; an assertion without words says what it asserts."""
+    words = str(error) or (excerpt if isinstance(error, AssertionError) else "")
+    text = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return text + triton_hints.hint(text, error)
 
 
 def _place(error: BaseException, file: str) -> tuple[str, int, str]:

@@ -33,10 +33,13 @@ def tuners(kernel: Any) -> Iterator[Any]:
         kernel = kernel.fn
 
 
-def configurations(tuner: Any, given: Mapping[str, Any], *, interpreted: bool = False) -> list[Any]:
-    """Those that the autotuner would time for these arguments, by name. Warps and stages are nothing interpreted."""
+def configurations(tuner: Any, given: Mapping[str, Any], placed: int, *, interpreted: bool = False) -> list[Any]:
+    """Those that the autotuner would time for these arguments, by name. Warps and stages are nothing interpreted.
+
+    The first `placed` parameters were given by place: what prunes gets these in a mapping, and the rest as keywords.
+    """
     former = tuner.nargs if hasattr(tuner, "nargs") else None
-    tuner.nargs = {n: v for n, v in given.items() if n in tuner.arg_names}
+    tuner.nargs = {n: given[n] for n in tuner.arg_names[:placed]}
     try:
         rest = {n: v for n, v in given.items() if n not in tuner.nargs}
         found = list(tuner.prune_configs(rest)) if len(tuner.configs) > 1 else list(tuner.configs)
@@ -137,7 +140,7 @@ def _exchange(kernels: Iterable[Any], run: Callable) -> None:
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
-    return _run(tuner, configurations(tuner, given)[0], args, kwargs)
+    return _run(tuner, configurations(tuner, given, len(args))[0], args, kwargs)
 
 
 def _run_in_turn(interpreted: bool, tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,9 +148,9 @@ def _run_in_turn(interpreted: bool, tuner: Any, *args: Any, **kwargs: Any) -> An
     known = {n: v for n, v in given.items() if n in tuner.arg_names}  # no grid, and what else launches bring
     if isinstance(turn, Mapping):
         asked = turn.get(name(tuner))
-        found = [of(tuner, asked)] if asked else configurations(tuner, given, interpreted=interpreted)
+        found = [of(tuner, asked)] if asked else configurations(tuner, given, len(args), interpreted=interpreted)
     else:
-        found = configurations(tuner, given, interpreted=interpreted)
+        found = configurations(tuner, given, len(args), interpreted=interpreted)
     at = 0 if isinstance(turn, Mapping) else place(len(found), known, turn)
     for i in range(len(found)):
         config = found[(at + i) % len(found)]

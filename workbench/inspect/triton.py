@@ -90,8 +90,8 @@ def _named(found: dict[str, list[Any]], wanted: torch.dtype | None) -> str:
 
 
 def _dtypes(c: Any) -> str:
-    """The element types of a specialisation's pointers, each once: "bfloat16", "bfloat16, float32"."""
-    words = [part.partition(": *")[2].strip() for part in c.signature.split(", ") if ": *" in part]
+    """The element types of a specialisation's pointers and descriptors, each once: "bfloat16", "bfloat16, float32"."""
+    words = [part.partition(": *")[2].partition("[")[0].strip() for part in c.signature.split(", ") if ": *" in part]
     return ", ".join(dict.fromkeys(SPELLED.get(w, w) for w in words))
 
 

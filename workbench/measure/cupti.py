@@ -68,27 +68,32 @@ def overhead_of(clock: GpuClock, call: Call) -> float | None:
     device idle for a while, after which its clocks take milliseconds to rise: what is queued meanwhile does not count.
     """
     calls = [call] * clock.fitting([call])
-    before = _between(clock, call)
-    watched = replace(clock, hidden=True)  # under CUPTI a launch costs more: it may not keep ahead of the device
-    spans = spans_us(_traced(lambda: _rise(watched, calls)), len(calls), clock.cold)
+    asked, watched = replace(clock), replace(clock)  # whether they keep ahead of the device says nothing of the samples
+    before = _between(asked, call)
+    seen = _traced(lambda: _risen(watched, calls))  # under CUPTI a launch costs more: it may not keep ahead
+    spans = spans_us(seen, len(calls), clock.cold)
     if not watched.hidden or not spans:
         return None
-    events = (before + _between(clock, call)) / 2
+    events = (before + _between(asked, call)) / 2
     return max(events - statistics.median(spans) * 1e-6, 0.0)
 
 
-def _rise(clock: GpuClock, calls: Sequence[Call]) -> None:
-    """Queue these again and again until the device's clocks have risen, and once more."""
+def _risen(clock: GpuClock, calls: Sequence[Call]) -> list[float]:
+    """Seconds between the events of a batch, after others that keep the device busy until its clocks have risen.
+
+    Was it queued ahead of the device? `clock.hidden` says so of this batch alone.
+    """
     until = clock.device.now() + RISE_S
     while clock.device.now() < until:
         clock.between_events(calls)
-    clock.between_events(calls)
+    clock.hidden = True
+    return clock.between_events(calls)
 
 
 def _between(clock: GpuClock, call: Call) -> float:
     """Seconds between two events around the call, on a device whose clocks have risen."""
     calls = [call] * min(clock.fitting([call]), TOGETHER)
-    _rise(clock, calls)
+    _risen(clock, calls)
     return statistics.median(took for _ in range(QUEUES) for took in clock.between_events(calls))
 
 

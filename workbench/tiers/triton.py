@@ -149,6 +149,10 @@ class TritonKernel(Kernel):
         return self.specialised.note
 
     @property
+    def build_notes(self) -> tuple[str, ...]:
+        return (f"not compiled: {self.note}",) if self.note and self.interpreted and not self.compiled() else ()
+
+    @property
     def resources(self) -> tuple[Resources, ...]:
         return tuple(c.resources for c in self.specialised.compiled.values())
 
@@ -207,8 +211,8 @@ class TritonKernel(Kernel):
         """Outputs and saved tensors without data: what the launcher makes when no kernel is launched."""
         from ..build import triton_launches, triton_module
 
-        function = triton_launches.without_kernels(triton_module.load(self.source), self.plan.function)
-        made = triton_call.call(self.plan, function, arguments)
+        module = triton_module.load(self.source, interpreted=self.interpreted)
+        made = triton_call.call(self.plan, triton_launches.without_kernels(module, self.plan.function), arguments)
         return dict(zip(self.plan.results, made, strict=True))
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -69,6 +70,8 @@ class Forms:
 
     def seen(self, values: Mapping[str, Any], *, interpreted: bool) -> list[Any]:
         """What it launches for such arguments; nothing where that is known only when it runs."""
+        from ..build import triton_module
+
         known = _metadata(values)
         if known not in self._launches:
             try:
@@ -76,7 +79,8 @@ class Forms:
             except WorkbenchError:
                 raise
             except Exception as error:  # a launcher that looks at data: Triton compiles when it is launched
-                self.note = f"its launches are not known before it runs ({type(error).__name__})"
+                why = triton_module.told(error, self.source.file).strip().splitlines()[0]
+                self.note = f"its launches are not known before it runs ({why})"
                 self._launches[known] = []
         return self._launches[known]
 
@@ -86,12 +90,13 @@ class Forms:
         given = self.complete(values)
         taken = {n: given[n] for n in self.plan.takes}
         look = partial(triton_launches.launches, triton_module.load(self.source), self.plan.function, taken)
+        first, second = ("cuda:0", "") if insists else ("", "cuda:0")  # launchers may insist on the device
         try:
-            return look(device="cuda:0") if insists else look()  # launchers may insist on the device
+            return look(device=first)
         except Exception:
-            if not insists:
-                raise
-            return look()
+            with suppress(Exception):
+                return look(device=second)
+            raise
 
 
 def _metadata(values: Mapping[str, Any]) -> tuple:

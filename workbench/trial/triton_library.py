@@ -5,6 +5,7 @@ The same in the worker's child and, by `tiers.triton`, in the notebook. Errors o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..build import triton_call, triton_module, triton_tune
+from ..build import triton_call, triton_driver, triton_module, triton_tune
 from ..build.triton_call import Plan
 from ..build.triton_kernels import own_kernels
 from ..errors import WorkbenchError
@@ -41,6 +42,8 @@ class TritonLibrary:
     layout: bool = False
 
     def load(self, allocate: Callable[[int], int]) -> object:
+        triton_driver.traces = False
+        warnings.filterwarnings("ignore", module=r"triton\.")  # told where it is compiled; no print of the cell's
         function = runnable(self.source, self.plan, interpreted=self.device == "cpu", in_turn=True)
         if self.device != "cpu":
             triton_tune.hear_compiler()

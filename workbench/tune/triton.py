@@ -58,7 +58,7 @@ class TritonSpace:
         try:
             kept: set[int] = set()
             for seen in self.launches[name]:
-                kept |= set(map(id, triton_tune.configurations(tuner, _given(seen))))
+                kept |= set(map(id, triton_tune.configurations(tuner, seen.given, len(seen.args))))
         finally:
             tuner.configs = known
         first = next((c for c in (*known, *added) if id(c) in kept), known[0])
@@ -126,7 +126,7 @@ class TritonSpace:
         name, _ = self._key(one)
         tuner, config = self.tuners[name], self._configs[self._key(one)]
         for seen in self.launches[name]:
-            key = triton_tune.cache_key(tuner, _given(seen))
+            key = triton_tune.cache_key(tuner, seen.given)
             self._former.setdefault((name, key), tuner.cache.get(key))
             tuner.cache[key] = config
         if len(tuner.configs) < 2 and config not in tuner.configs:  # one alone is run without a look at the cache
@@ -190,12 +190,6 @@ def made_for_lack_of_room(error: BuildError) -> bool:
 
 def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _given(seen: triton_launches.Seen) -> dict[str, Any]:
-    from ..build.triton_kernels import innermost
-
-    return {**dict(zip(innermost(seen.kernel).arg_names, seen.args, strict=False)), **seen.keywords}
 
 
 def _more(configs: Any, names: Sequence[str], op: str) -> dict[str, list[dict[str, Any]]]:
