@@ -110,6 +110,16 @@ def test_the_clock_is_read_and_no_answer_is_none():
     assert nvml.Meter(object(), "GPU-1").read() is None
 
 
+def test_the_clock_is_not_asked_for_after_each_millisecond():
+    library, at = Library(1410, 4), [1.0]
+    meter = nvml.Meter(library, "GPU-1", now=lambda: at[0])
+    assert meter.read().mhz == 1410
+    library.mhz, at[0] = 1980, 1.01
+    assert meter.read().mhz == 1410
+    at[0] = 1.03
+    assert meter.read().mhz == 1980
+
+
 @pytest.mark.parametrize(
     ("readings", "clock", "note"),
     [
