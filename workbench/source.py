@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .cuda_marks import C_TOKENS, expanded, parsable
 from .errors import SchemaError, ToolchainError
 
 
@@ -71,14 +72,6 @@ class Source:
     path: str = ""  # the folder in which quoted includes are looked up
 
 
-# Strings are matched so that a comment mark inside one starts no comment.
-C_TOKENS = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
-      | R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"
-      | "(?:\\.|[^"\\\n])*"
-      | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'""",
-    re.DOTALL | re.VERBOSE,
-)
 _PYTHON_TOKENS = re.compile(
     r"""(?P<comment>\#[^\n]*)
       | \"{3}.*?(?:\"{3}|\Z) | '{3}.*?(?:'{3}|\Z) | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'""",
@@ -151,7 +144,7 @@ def functions(text: str, language: str, first_line: int = 1) -> tuple[Function, 
     Declarations without a body, methods and explicit specialisations are left out. Text that is no C++ gives what
     could be read of it: its errors are the compiler's to tell. Raises ToolchainError without tree-sitter.
     """
-    data = text.encode()
+    data = (parsable(expanded(text)) if language == "cuda" else text).encode()
     tree = _parser(language).parse(data)
     reader = _Reader(data, first_line)
     return tuple(reader.functions(tree.root_node))

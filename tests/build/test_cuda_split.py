@@ -81,6 +81,23 @@ template <typename T, int N = 4, typename... Rest>
 { wb::launch((const void*)&k<T, N, Rest...>, "k", {(void*)&x, (void*)&out, (void*)&rest...}); }""")
 
 
+@pytest.mark.parametrize(
+    ("item", "word", "device", "host"),
+    [
+        ("DEV float g(float x) { return x; }", "float g(", True, False),
+        ("HD int g(int x) { return x; }", "int g(", True, True),
+        ("DEV int table[2] = {1, 2};", "int table[2]", True, False),
+        ("struct __align__(8) Pair { int a; int b; };", "struct __align__(8) Pair {", True, True),
+        ("GLOBAL void k(int* x) { *x = 1; }", "void k(int* x) {", True, True),
+        ("__global__ void __cluster_dims__(2, 1, 1) k(int* x) { *x = 1; }", "__cluster_dims__(2, 1, 1) k(", True, True),
+    ],
+)
+def test_marks_behind_macros_and_attributes(item, word, device, host):
+    macros = "#define DEV __device__ inline\n#define HD __host__ __device__\n#define GLOBAL __global__\n"
+    got = halves(f"{macros}{item}\n{FUNCTION}")
+    assert tuple(word in half for half in got) == (device, host)
+
+
 def test_members_that_only_a_gpu_can_run_lose_their_bodies():
     device, host = halves(
         """\

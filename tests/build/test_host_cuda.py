@@ -59,6 +59,28 @@ def test_an_error_of_the_device_half_is_on_its_line(scale):
     assert "oud" in caught.value.message
 
 
+def test_marks_behind_macros_and_attributes(scale):
+    text = """\
+#ifdef __CUDACC__
+#define HD __host__ __device__ __forceinline__
+#else
+#define HD inline
+#endif
+#define DEV __device__ __forceinline__
+struct __align__(8) Pair { float a, b; };
+template <typename T> DEV T doubled(T v) { return v + v; }
+HD int blocks(int n) { return (n + 7) / 8; }
+""" + SCALE.replace("__global__ void", "__global__ void __maxnreg__(32)").replace(
+        "float(x[i]) * k", "doubled(Pair{float(x[i]), k}.b) * blocks(n)"
+    ).replace("(n + 7) / 8", "blocks(n)")
+    kernel = built(scale, text)
+    assert (kernel.built.because, kernel.diagnostics) == ("", ())
+    assert [r.kernel for r in kernel.resources] == ["times<double, 8>", "times<float, 8>"]
+    with pytest.raises(BuildError) as caught:
+        built(scale, text.replace("return v + v", "return v + w"))
+    assert (caught.value.line, caught.value.diagnostics[0].excerpt[:25]) == (9, "template <typename T> DEV")
+
+
 def test_a_function_of_the_host_in_a_kernel(scale):
     text = "static int twice(int n) { return 2 * n; }\n" + SCALE.replace("if (i < n)", "if (i < twice(n))")
     with pytest.raises(BuildError, match="twice is host code: mark it `__host__ __device__`"):

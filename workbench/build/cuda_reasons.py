@@ -20,7 +20,10 @@ _REASONS = (
     (re.compile(r"\]\s*__device__|\]\s*__host__\s*__device__"), "a __device__ lambda"),
     (re.compile(r"\bcudaMemcpy(?:To|From)Symbol\w*"), "{}"),
     (re.compile(r"\b(?:texture|surface)\s*<|\bcudaTextureObject_t\b|\btex[123]D\w*"), "textures"),
-    (re.compile(r"(?m)^[ \t]*#[ \t]*define\b(?:[^\n]*\\\n)*[^\n]*\b__global__\b"), "a kernel that a macro defines"),
+    (
+        re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+\w+\((?:[^\n]*\\\n)*[^\n]*\b__global__\b"),
+        "a kernel that a macro defines",
+    ),
     (re.compile(r"\b__managed__\b"), "__managed__ memory"),
     (
         re.compile(r"\bcooperative_groups::this_grid\b|\bcg::this_grid\b|\bcudaLaunchCooperativeKernel\b"),

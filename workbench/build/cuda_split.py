@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import cuda_marks
 from ..source import Function, Source, _parser, functions
 from . import cuda_launches, cuda_reasons
 from .cuda_pieces import Piece, Row, rows_of
@@ -66,7 +67,7 @@ def split(source: Source, folders: Sequence[str] = ()) -> Halves | Whole:
     ('k',)
     """
     rows = rows_of(source, folders)
-    text = "".join(r.text + "\n" for r in rows)
+    text = cuda_marks.expanded("".join(r.text + "\n" for r in rows))
     because = cuda_reasons.first(text)
     if because:
         return Whole(because)
@@ -90,7 +91,7 @@ class _Splitter:
         self.found = {(f.line, f.name): f for f in functions(self.text, "cuda") if f.is_global}
 
     def split(self) -> Halves | Whole:
-        self.walk(_parser("cuda").parse(self.data).root_node, "")
+        self.walk(_parser("cuda").parse(cuda_marks.parsable(self.text).encode()).root_node, "")
         if not any("std::" in p.text for p in self.device):
             self.device = [p for p in self.device if not _COSTLY.match(p.text)]
         names = [n for n in self.kernels if self.kernels.count(n) > 1]

@@ -123,7 +123,7 @@ def _halves(parts: Halves, cell: Cell) -> Built:
             includes=cell.includes,
         )  # fmt: skip
     except BuildError as error:
-        raise _hinted(device_text.error(error), parts) from None
+        raise _as_typed(_hinted(device_text.error(error), parts), cell.source) from None
     return Built(host, device_text.build(device), dict(zip(found, device.names, strict=True)))
 
 
