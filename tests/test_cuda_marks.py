@@ -16,7 +16,7 @@ HD = "#ifdef __CUDACC__\n#define HD __host__ __device__\n#else\n#define HD inlin
         ("#define DEV __device__ inline  // words\nDEV int g();", "__device__ inline int g();"),
         (HD + "HD int g();", "__host__ __device__ int g();"),
         ("#define DEV __device__\n#define FAST DEV \\\n  __forceinline__\nFAST int g();", "__device__ __forceinline__ int g();"),
-        ("#define DEV __device__\nconst char* DEVICE = \"DEV\"; // DEV", "const char* DEVICE = \"DEV\"; // DEV"),
+        ('#define DEV __device__\nconst char* DEVICE = "DEV"; // DEV', 'const char* DEVICE = "DEV"; // DEV'),
         ("#define N 4\nint n = N;", "int n = N;"),
         ("#define MAKE(T) __device__ T g_##T();\nMAKE(int)", "MAKE(int)"),
         ("// #define DEV __device__\nDEV int g();", "DEV int g();"),

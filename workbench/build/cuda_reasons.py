@@ -66,7 +66,21 @@ def of_kernel(kernel: Function | None) -> str:
         return f"a template parameter of {kernel.name} without a name"
     if any(not p.name for p in kernel.parameters):
         return f"a parameter of {kernel.name} without a name"
-    return ""
+    return next(filter(None, (of_instance(p.type) for p in kernel.parameters)), "")
 
 
-__all__ = ["RUNTIME", "first", "of_kernel"]
+def of_instance(spelled: str) -> str:
+    """What of a kernel with its template arguments, or of a parameter's type, cannot be said to the other half.
+
+    >>> of_instance("k<std::tuple<int, float>>")
+    'a std::tuple in a launch'
+
+    NVRTC has its own standard library, which lays such types out otherwise.
+    """
+    if re.search(r"\{lambda|\{unnamed|'lambda", spelled):
+        return f"{spelled.partition('<')[0]} with a type that has no name"
+    found = re.search(r"\bstd::(?:tuple|optional|variant|function)\b(?=\s*<)", spelled)
+    return f"a {found[0]} in a launch" if found else ""
+
+
+__all__ = ["RUNTIME", "first", "of_instance", "of_kernel"]

@@ -20,7 +20,7 @@ UNNAMED = "wb_unnamed"
 # Members of a type that only the host half knows make that type host-only.
 _HOST_WORDS = re.compile(
     r"\bTensor\b|\btorch::|\bstd::(?:string|vector|optional|map|set|unordered_\w+|tuple|pair|function|mutex|atomic|"
-    r"shared_ptr|unique_ptr|array|deque|list|ostream|thread)\b"
+    r"shared_ptr|unique_ptr|array|deque|list|ostream|thread|complex|span|variant|bitset)\b"
 )
 _DEVICE_HEADERS = re.compile(
     r"<(?:cuda|cuda_\w+|cooperative_groups|cooperative_groups/[\w/]+|cub|cub/[\w/]+|cuda/[\w/]+|nv/target|mma|math_constants|"
