@@ -16,7 +16,6 @@ from . import (
     architectures,
     cpp,
     cuda_body,
-    cuda_headers,
     cuda_reasons,
     diagnostics,
     host_parts,
@@ -27,6 +26,7 @@ from . import (
 from .cuda_pieces import Text
 from .cuda_split import Halves, Whole
 from .host import Room
+from .nvrtc_errors import UNREADABLE
 from .resources import Resources
 from .result import Build
 
@@ -181,12 +181,10 @@ def _needs_the_whole(error: BuildError, parts: Halves) -> str:
     """
     if "nvcc" in error.log:
         return ""
-    if error.file.startswith(tuple(f"{folder}/" for folder in cuda_headers.folders())):
-        named = (m[1] for p in parts.device if (m := re.match(r"#\s*include\s*<(.+)>", p.text)))
-        return next((n for n in named if error.file.endswith(f"/{n}")), error.file.rpartition("/")[2])
+    unread = re.search(re.escape(UNREADABLE).replace(r"\{\}", "(.+?)"), error.message)
     name = _unknown(error)
-    if not name:
-        return ""
+    if unread or not name:
+        return unread[1] if unread else ""
     mine = re.compile(rf"\b{name}\b")
     on_device, on_host = ([p.text for p in half if mine.search(p.text)] for half in (parts.device, parts.host))
     functions = [text for text in on_host if _declares(text, name) and not _declares_type(text, name)]
