@@ -185,7 +185,8 @@ def test_the_first_error_is_on_the_users_line(text, line, column, message):
 
 def test_a_template_without_its_last_brace():
     error = refused('#line 2 "cell [3]"\n\ntemplate <typename T> __global__ void k(T* x) {\n  x[0] = 1;\n', "k<float>")
-    assert (error.line, error.message) == (3, "closing brace of template definition not found")
+    assert error.line == 3
+    assert error.message.startswith("closing brace of template definition not found")
 
 
 @pytest.mark.parametrize(
