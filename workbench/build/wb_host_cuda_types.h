@@ -52,6 +52,8 @@ using bfloat16 = __nv_bfloat16;
 #endif
 #pragma GCC visibility pop
 
+#define WB_CUDACC 1  // see cuda_stubs.py
+
 // A kernel's stub must be found under its own name, and keep it.
 #undef __global__
 #undef __device__
