@@ -43,9 +43,19 @@ def test_attributes_are_blanked_in_place():
         "__global__ __maxnreg__(32) void",
         "__global__ void __launch_bounds__(256) __block_size__((256), (2))",
         "struct __align__(16) P { float x; };\n__global__ void",
+        "#define BOUNDS __launch_bounds__(256)\n__global__ void BOUNDS",
         "#define KERNEL __global__ void __launch_bounds__(64)\nKERNEL",
     ],
 )
 def test_a_kernel_is_found_behind_them(head):
     (found,) = functions(f"{head} k(const float* x, int n) {{ }}\n", "cuda")
     assert (found.name, found.is_global, [p.name for p in found.parameters]) == ("k", True, ["x", "n"])
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+@pytest.mark.parametrize("restrict", ["__restrict__", "__restrict"])
+def test_a_pointer_that_a_macro_restricts(language, restrict):
+    (found,) = functions(
+        f"#define RESTRICT {restrict}\nvoid f(const float* RESTRICT x, float* RESTRICT out) {{}}", language
+    )
+    assert [(p.name, p.type, p.const) for p in found.parameters] == [("x", "float", True), ("out", "float", False)]

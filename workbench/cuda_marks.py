@@ -1,4 +1,4 @@
-"""CUDA's marks (`__device__`, `__global__`, ...) as the parser of signatures can read them. Pure text."""
+"""Marks in C++ and CUDA (`__device__`, `__restrict__`, ...) as the parser of signatures can read them. Pure text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ C_TOKENS = re.compile(
       | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'""",
     re.DOTALL | re.VERBOSE,
 )
-_MARK = re.compile(r"\b__(?:global|device|host|constant|shared|managed)__\b")
+_MARK = re.compile(r"\b__(?:global|device|host|constant|shared|managed|launch_bounds|restrict)__|\b__restrict\b")
 _DIRECTIVE = re.compile(r"(?m)^[ \t]*#(?:[^\n]*\\\n)*[^\n]*")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?=\s|\Z)(?P<body>.*)", re.DOTALL)
 _UNREAD = re.compile(

@@ -144,7 +144,7 @@ def functions(text: str, language: str, first_line: int = 1) -> tuple[Function, 
     Declarations without a body, methods and explicit specialisations are left out. Text that is no C++ gives what
     could be read of it: its errors are the compiler's to tell. Raises ToolchainError without tree-sitter.
     """
-    data = (parsable(expanded(text)) if language == "cuda" else text).encode()
+    data = parsable(expanded(text)).encode()
     tree = _parser(language).parse(data)
     reader = _Reader(data, first_line)
     return tuple(reader.functions(tree.root_node))
