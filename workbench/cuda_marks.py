@@ -13,6 +13,10 @@ C_TOKENS = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _MARK = re.compile(r"\b__(?:global|device|host|constant|shared|managed|launch_bounds|restrict)__|\b__restrict\b")
+NUMBER = re.compile(
+    r"(?:std::)?(?:(?:float|double|bool|char|half|bfloat16|nv_bfloat16|_Float16|__half|__nv_\w+|u?int\d+_t|size_t|ptrdiff_t|"
+    r"unsigned|signed|short|int|long)(?: |$))+"
+)
 _DIRECTIVE = re.compile(r"(?m)^[ \t]*#(?:[^\n]*\\\n)*[^\n]*")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?=\s|\Z)(?P<body>.*)", re.DOTALL)
 _UNREAD = re.compile(
@@ -22,7 +26,7 @@ _UNREAD = re.compile(
 
 
 def expanded(text: str) -> str:
-    """The text with macros that stand for marks spelled out where they are used, every line in its place.
+    """The text with macros that stand for marks, or a number's type, spelled out where used, every line in its place.
 
     >>> expanded("#define DEV __device__ inline\\nDEV float g();")
     '#define DEV __device__ inline\\n__device__ inline float g();'
@@ -48,15 +52,22 @@ def expanded(text: str) -> str:
 
 
 def _meanings(directives: list[str]) -> dict[str, str]:
-    """What macros without parameters stand for, those that hold a mark, by themselves or through another macro."""
+    """What macros without parameters stand for: those that hold a mark, by themselves or through another macro, and
+    those that are one number's type from the first line to the last.
+    """
     found: dict[str, str] = {}
+    numbers: dict[str, set[str]] = {}
     for definition in filter(None, map(_DEFINE.fullmatch, directives)):
         words = re.compile(rf"\b(?:{'|'.join(found)})\b") if found else None
-        body = " ".join(definition["body"].replace("\\\n", " ").split())
+        name, body = definition["name"], " ".join(definition["body"].replace("\\\n", " ").split())
         meant = words.sub(lambda m: found[m[0]], body) if words else body
         if _MARK.search(meant):
-            found.setdefault(definition["name"], meant)
-    return found
+            found.setdefault(name, meant)
+        else:
+            numbers.setdefault(name, set()).add(meant)
+    undone = {d.split()[-1] for d in directives if "undef" in d}
+    types = {n: "".join(b) for n, b in numbers.items() if len(b) == 1 and n not in undone and n not in found}
+    return found | {name: body for name, body in types.items() if NUMBER.fullmatch(body)}
 
 
 def parsable(text: str) -> str:
@@ -75,4 +86,4 @@ def _blanked(text: str, *, strings: bool) -> str:
     return C_TOKENS.sub(blank, text)
 
 
-__all__ = ["C_TOKENS", "expanded", "parsable"]
+__all__ = ["C_TOKENS", "NUMBER", "expanded", "parsable"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .cuda_marks import C_TOKENS, expanded, parsable
+from .cuda_marks import C_TOKENS, NUMBER, expanded, parsable
 from .errors import SchemaError, ToolchainError
 
 
@@ -206,7 +206,7 @@ class _Reader:
         name = node.child_by_field_name("name") or node.child_by_field_name("declarator")
         meant = self.text(node.child_by_field_name("type"))
         meant = self.aliases.get(meant, meant)
-        if name.type == "type_identifier" and _NUMBER.fullmatch(meant):
+        if name.type == "type_identifier" and NUMBER.fullmatch(meant):
             same = self.aliases.setdefault(self.text(name), meant) == meant
             self.aliases |= {} if same else {self.text(name): self.text(name)}
 
@@ -276,10 +276,6 @@ _PARAMETERS = ("parameter_declaration", "optional_parameter_declaration", "varia
 _HOLDERS = frozenset({"translation_unit", "namespace_definition", "declaration_list", "template_declaration",
                       "linkage_specification", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif",
                       "preproc_elifdef", "ERROR"})  # fmt: skip
-_NUMBER = re.compile(
-    r"(?:std::)?(?:(?:float|double|bool|char|half|bfloat16|nv_bfloat16|_Float16|__half|__nv_\w+|u?int\d+_t|size_t|ptrdiff_t|"
-    r"unsigned|signed|short|int|long)(?: |$))+"
-)
 
 
 def _inner(declarator: Any) -> Any:
