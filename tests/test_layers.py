@@ -19,7 +19,7 @@ PACKAGE = ROOT / "workbench"
 # A module may import, when it is itself imported, from its own floor and from those below.
 FLOORS = (
     ("errors", "turn"),
-    ("settings", "kept", "annotations", "defaults", "schema", "source", "reports", "files"),
+    ("settings", "kept", "annotations", "defaults", "schema", "source", "cuda_marks", "reports", "files"),
     (
         "inputs",
         "case",

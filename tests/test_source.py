@@ -200,3 +200,23 @@ def test_without_tree_sitter_the_package_is_named(monkeypatch, missing, package)
 def test_code_is_what_is_left_without_comments_and_strings():
     text = '#include "a.h"  // at::x\nchar q = \'"\'; f(R"(at::y "z")", "//"); int n = 1\'000;\n#define S "s"\n'
     assert code(text) == '#include "a.h"   \nchar q =  ; f( ,  ); int n = 1\'000;\n#define S  \n'
+
+
+@pytest.mark.parametrize(
+    ("before", "type_"),
+    [
+        ("typedef float real;", "float"),
+        ("using real = unsigned long long;", "unsigned long long"),
+        ("namespace a { using wide = std::int64_t; }\nusing real = wide;", "std::int64_t"),
+        ("#ifdef HALF\nusing real = half;\n#else\nusing real = float;\n#endif", "real"),
+        ("struct Traits { using real = int; };", "real"),
+        ("template <typename T> using real = float;", "real"),
+        ("typedef struct { int n; } real;", "real"),
+        ("using real = float;\ntemplate <typename real>", "real"),
+    ],
+)
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_names_for_the_types_of_numbers(before, type_, language):
+    (found,) = functions(f"{before}\nvoid f(const real* x, real n) {{ using real = int; }}\n", language)
+    assert [p.type for p in found.parameters] == [type_, type_]
+    assert [p.spelled for p in found.parameters] == ["const real* x", "real n"]

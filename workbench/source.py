@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .cuda_marks import C_TOKENS, NUMBER, expanded, parsable
 from .errors import SchemaError, ToolchainError
 
 
@@ -71,14 +72,6 @@ class Source:
     path: str = ""  # the folder in which quoted includes are looked up
 
 
-# Strings are matched so that a comment mark inside one starts no comment.
-C_TOKENS = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
-      | R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"
-      | "(?:\\.|[^"\\\n])*"
-      | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'""",
-    re.DOTALL | re.VERBOSE,
-)
 _PYTHON_TOKENS = re.compile(
     r"""(?P<comment>\#[^\n]*)
       | \"{3}.*?(?:\"{3}|\Z) | '{3}.*?(?:'{3}|\Z) | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'""",
@@ -151,7 +144,7 @@ def functions(text: str, language: str, first_line: int = 1) -> tuple[Function, 
     Declarations without a body, methods and explicit specialisations are left out. Text that is no C++ gives what
     could be read of it: its errors are the compiler's to tell. Raises ToolchainError without tree-sitter.
     """
-    data = text.encode()
+    data = parsable(expanded(text)).encode()
     tree = _parser(language).parse(data)
     reader = _Reader(data, first_line)
     return tuple(reader.functions(tree.root_node))
@@ -180,6 +173,7 @@ class _Reader:
     def __init__(self, data: bytes, first_line: int) -> None:
         self.data = data
         self.first_line = first_line
+        self.aliases: dict[str, str] = {}  # `using real = float;` outside of functions
 
     def text(self, node: Any) -> str:
         return re.sub(r"\s+", " ", self.data[node.start_byte : node.end_byte].decode(errors="replace")).strip()
@@ -197,6 +191,8 @@ class _Reader:
                 if found:
                     yield found
                 continue
+            if node.type in ("alias_declaration", "type_definition") and not template:
+                self.alias(node)
             if node.type == "namespace_definition":
                 name = node.child_by_field_name("name")
                 namespace = "::".join(filter(None, (namespace, self.text(name) if name else "")))
@@ -204,6 +200,15 @@ class _Reader:
                 template = node.child_by_field_name("parameters")
             if node.type in _HOLDERS:
                 waiting.extend((child, namespace, template) for child in reversed(node.named_children))
+
+    def alias(self, node: Any) -> None:
+        """A name for a number's type. One that is given to two types is none: which one holds the compiler knows."""
+        name = node.child_by_field_name("name") or node.child_by_field_name("declarator")
+        meant = self.text(node.child_by_field_name("type"))
+        meant = self.aliases.get(meant, meant)
+        if name.type == "type_identifier" and NUMBER.fullmatch(meant):
+            same = self.aliases.setdefault(self.text(name), meant) == meant
+            self.aliases |= {} if same else {self.text(name): self.text(name)}
 
     def function(self, node: Any, namespace: str, template: Any) -> Function | None:
         returns = self.text(node.child_by_field_name("type")) if node.child_by_field_name("type") else ""
@@ -221,20 +226,21 @@ class _Reader:
             returns = self.text(trailing).removeprefix("->").strip()
         parameters = declarator.child_by_field_name("parameters")
         marks = {c.type for c in node.children} | {self.text(c) for c in node.children if c.type == "ERROR"}
+        templates = [self.template(p) for p in template.named_children if p.type != "comment"] if template else []
+        known = {n: type_ for n, type_ in self.aliases.items() if n not in {t.name for t in templates}}
+        taken = [p for p in parameters.named_children if p.type in _PARAMETERS and self.text(p) != "void"]
         return Function(
             self.text(name),
-            tuple(
-                self.parameter(p) for p in parameters.named_children if p.type in _PARAMETERS and self.text(p) != "void"
-            ),
+            tuple(self.parameter(p, known) for p in taken),
             returns,
             self.line(name),
-            tuple(self.template(p) for p in template.named_children if p.type != "comment") if template else (),
+            tuple(templates),
             is_global="__global__" in marks,
             is_device="__device__" in marks and "__host__" not in marks,
             namespace=namespace,
         )
 
-    def parameter(self, node: Any) -> Parameter:
+    def parameter(self, node: Any, aliases: dict[str, str]) -> Parameter:
         type_node = node.child_by_field_name("type")
         declarator = node.child_by_field_name("declarator")
         default = node.child_by_field_name("default_value")
@@ -248,6 +254,7 @@ class _Reader:
                 stars += 2  # a pointer to a function: never a tensor
             declarator = _inner(declarator)
         element = self.text(type_node) if type_node else ""
+        element = aliases.get(element, element)
         return Parameter(
             self.text(declarator) if declarator is not None else "",
             element + "*" * (stars - 1),
@@ -266,21 +273,9 @@ class _Reader:
 
 
 _PARAMETERS = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")
-_HOLDERS = frozenset(
-    {
-        "translation_unit",
-        "namespace_definition",
-        "declaration_list",
-        "template_declaration",
-        "linkage_specification",
-        "preproc_if",
-        "preproc_ifdef",
-        "preproc_else",
-        "preproc_elif",
-        "preproc_elifdef",
-        "ERROR",
-    }
-)
+_HOLDERS = frozenset({"translation_unit", "namespace_definition", "declaration_list", "template_declaration",
+                      "linkage_specification", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif",
+                      "preproc_elifdef", "ERROR"})  # fmt: skip
 
 
 def _inner(declarator: Any) -> Any:
@@ -288,13 +283,6 @@ def _inner(declarator: Any) -> Any:
     named = declarator.child_by_field_name("declarator")
     if named is not None:
         return named
-    kinds = (
-        "identifier",
-        "pointer_declarator",
-        "reference_declarator",
-        "array_declarator",
-        "function_declarator",
-        "parenthesized_declarator",
-        "abstract_pointer_declarator",
-    )
+    kinds = ("identifier", "pointer_declarator", "reference_declarator", "array_declarator", "function_declarator",
+             "parenthesized_declarator", "abstract_pointer_declarator")  # fmt: skip
     return next((c for c in declarator.named_children if c.type in kinds), None)

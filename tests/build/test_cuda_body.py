@@ -136,6 +136,19 @@ def test_a_template_takes_every_dtype(dtype):
     )
 
 
+@pytest.mark.parametrize(
+    ("dtype", "type_"),
+    [("float8_e4m3fn", "__nv_fp8_e4m3"), ("torch.float8_e5m2", "__nv_fp8_e5m2"), ("uint16", "uint16_t"), ("uint64", "uint64_t")],
+)  # fmt: skip
+def test_directives_make_tensors_of_every_dtype_that_kernels_take(dtype, type_):
+    made = simple(
+        f"template <typename T> __global__ void k(const float* x, T* q, {type_}* r, float* out) {{ q[0] = T(x[0]); r[0] = q[0]; }}",
+        directives=f"//! q = empty_like(x, dtype={dtype})\n//! r = empty(1, dtype={dtype})\n",
+    )
+    assert made.names[0].startswith(f"k<{type_}>")
+    assert compiled(made).resources[0].registers > 0
+
+
 def test_a_dtype_that_no_type_holds_is_refused():
     with pytest.raises(
         SchemaError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.build import cuda_launches
-from workbench.build.cuda_split import rewritten
+from workbench.build.cuda_stubs import rewritten
 from workbench.source import Source
 
 

@@ -25,12 +25,12 @@ def halves(text: str, **options) -> tuple[str, str]:
     [
         ("__device__ float g(float x) { return x; }", True, False),
         ("__host__ __device__ int g(int x) { return x; }", True, True),
-        ("constexpr int g(int x) { return x; }", True, True),
+        ("constexpr int g(int x) { return x; }", False, True),
         ("static int g(int x) { return x; }", False, True),
         ("__constant__ float c[4];", True, False),
         ("__device__ int n = 0;", True, False),
         ("__device__ float g(float x);", True, False),
-        ("constexpr int N = 4;", True, True),
+        ("constexpr int N = 4;", False, True),
         ("static int calls = 0;", False, True),
         ('const std::string name = "k";', False, True),
         ("enum class Mode { A, B };", True, True),
@@ -51,6 +51,46 @@ def halves(text: str, **options) -> tuple[str, str]:
 def test_what_goes_where(item, device, host):
     got = halves(f"{item}\n{FUNCTION}")
     assert (item in got[0], item in got[1]) == (device, host)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "constexpr int used = 4;",
+        "static const float used[] = {1, 2};",
+        "constexpr int used(int x) { return x; }",
+        "template <typename T> inline constexpr bool used = false;",
+        "namespace a { const int used = 2; }",
+    ],
+)
+def test_a_constant_without_a_mark_goes_where_it_is_named(item):
+    for user in (
+        "",
+        "constexpr int more = sizeof(used);\n__device__ int g() { return more; }\n",
+        "#define MORE used\n",
+    ):
+        device, host = halves(f"{item}\n{user}{FUNCTION}")
+        assert (" used" in device, " used" in host) == (bool(user), True)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        'static const bool kDebug = std::getenv("DEBUG") != nullptr;',
+        "static const auto kAdd = [](int a, int b) { return a + b; };",
+        'static const char* kName = "scale";',
+        "struct Timer { std::chrono::steady_clock::time_point t; };",
+        'constexpr int pick(int n) { return n ? n : throw std::runtime_error("none"); }',
+    ],
+)
+def test_what_only_the_host_uses_may_be_of_any_kind(item):
+    assert halves(f"{item}\n{KERNEL}{FUNCTION}")[0] == KERNEL.rstrip()
+
+
+def test_conditions_hold_in_the_host_half_as_they_do_for_nvcc():
+    device, host = halves(f"#ifdef __CUDACC__\n{KERNEL}#endif\n{FUNCTION}")
+    assert device.startswith("#ifdef __CUDACC__\n")
+    assert host.startswith("#ifdef WB_CUDACC\n__global__ void k")
 
 
 @pytest.mark.parametrize(("uses", "kept"), [("1", False), ("std::numeric_limits<int>::max()", True)])
@@ -79,6 +119,23 @@ static __global__ void __launch_bounds__(256) k(const T* __restrict__ x, T* out,
 template <typename T, int N = 4, typename... Rest>
        __global__ void __launch_bounds__(256) k(const T* __restrict__ x, T* out, Rest... rest) \
 { wb::launch((const void*)&k<T, N, Rest...>, "k", {(void*)&x, (void*)&out, (void*)&rest...}); }""")
+
+
+@pytest.mark.parametrize(
+    ("item", "word", "device", "host"),
+    [
+        ("DEV float g(float x) { return x; }", "float g(", True, False),
+        ("HD int g(int x) { return x; }", "int g(", True, True),
+        ("DEV int table[2] = {1, 2};", "int table[2]", True, False),
+        ("struct __align__(8) Pair { int a; int b; };", "struct __align__(8) Pair {", True, True),
+        ("GLOBAL void k(int* x) { *x = 1; }", "void k(int* x) {", True, True),
+        ("__global__ void __cluster_dims__(2, 1, 1) k(int* x) { *x = 1; }", "__cluster_dims__(2, 1, 1) k(", True, True),
+    ],
+)
+def test_marks_behind_macros_and_attributes(item, word, device, host):
+    macros = "#define DEV __device__ inline\n#define HD __host__ __device__\n#define GLOBAL __global__\n"
+    got = halves(f"{macros}{item}\n{FUNCTION}")
+    assert tuple(word in half for half in got) == (device, host)
 
 
 def test_members_that_only_a_gpu_can_run_lose_their_bodies():

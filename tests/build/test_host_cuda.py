@@ -11,7 +11,8 @@ from torch import Tensor
 import workbench as wb
 from tests.tiers.test_host_cuda import SCALE
 from workbench import gpu, settings, tiers
-from workbench.build import driver, headers, nvcc, nvrtc
+from workbench.build import cuda_reasons, driver, headers, nvcc, nvrtc
+from workbench.build.cuda_split import Whole, split
 from workbench.errors import BuildError, ToolchainError
 from workbench.inspect.cuda import embedded
 from workbench.source import Source
@@ -59,6 +60,28 @@ def test_an_error_of_the_device_half_is_on_its_line(scale):
     assert "oud" in caught.value.message
 
 
+def test_marks_behind_macros_and_attributes(scale):
+    text = """\
+#ifdef __CUDACC__
+#define HD __host__ __device__ __forceinline__
+#else
+#define HD inline
+#endif
+#define DEV __device__ __forceinline__
+struct __align__(8) Pair { float a, b; };
+template <typename T> DEV T doubled(T v) { return v + v; }
+HD int blocks(int n) { return (n + 7) / 8; }
+""" + SCALE.replace("__global__ void", "__global__ void __maxnreg__(32)").replace(
+        "float(x[i]) * k", "doubled(Pair{float(x[i]), k}.b) * blocks(n)"
+    ).replace("(n + 7) / 8", "blocks(n)")
+    kernel = built(scale, text)
+    assert (kernel.built.because, kernel.diagnostics) == ("", ())
+    assert [r.kernel for r in kernel.resources] == ["times<double, 8>", "times<float, 8>"]
+    with pytest.raises(BuildError) as caught:
+        built(scale, text.replace("return v + v", "return v + w"))
+    assert (caught.value.line, caught.value.diagnostics[0].excerpt[:25]) == (9, "template <typename T> DEV")
+
+
 def test_a_function_of_the_host_in_a_kernel(scale):
     text = "static int twice(int n) { return 2 * n; }\n" + SCALE.replace("if (i < n)", "if (i < twice(n))")
     with pytest.raises(BuildError, match="twice is host code: mark it `__host__ __device__`"):
@@ -77,6 +100,50 @@ def test_a_header_of_the_users_is_read_into_both_halves(scale, tmp_path):
     kernel.build([])
     assert len(kernel.built.device.names) == 3
     assert str(tmp_path / "more.cuh") in kernel.headers
+
+
+def test_a_device_half_has_what_raw_cells_have(scale):
+    text = """\
+#include <algorithm>
+#include <array>
+__global__ void more(const half* x, bfloat16* out, std::array<float, 2> by, int n) {
+  if (threadIdx.x < std::min(n, 8)) out[threadIdx.x] = bfloat16(std::max(float(x[threadIdx.x]), by[1]));
+}
+""" + SCALE.replace("  else\n", "  else if (x.scalar_type() == ScalarType::Half)\n    times<half, 8><<<grid, 8, 0, wb::current_stream()>>>("
+                    "(const half*)x.data_ptr(), (half*)out.data_ptr(), k, n);\n  else\n")  # fmt: skip
+    kernel = built(scale, text)
+    assert kernel.built.because == ""
+    assert [r.kernel for r in kernel.resources] == ["more", "times<__half, 8>", "times<double, 8>", "times<float, 8>"]
+
+
+def test_what_the_halves_would_lay_out_otherwise_is_nvccs():
+    head = "#include <tuple>\n__global__ void k(std::tuple<int, float> t) {}\n"
+    assert split(Source(head + SCALE, "cuda")) == Whole("a std::tuple in a launch")
+    assert cuda_reasons.of_instance("k<float, std::optional<int>>") == "a std::optional in a launch"
+    assert cuda_reasons.of_instance("k<std::pair<int, float>>") == ""
+
+
+VIEW = """\
+struct View {
+  float* at;
+  View(const Tensor& t) : at(const_cast<float*>(t.const_data_ptr<float>())) {}
+  __device__ float& operator[](int i) const { return at[i]; }
+};
+__global__ void more(View x, int n) { if (threadIdx.x < n) x[threadIdx.x] = 1; }
+"""
+
+
+@has_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "because"),
+    [
+        (VIEW, "View, which host and device code share"),
+        ("#include <cub/cub.cuh>\n__device__ cub::WarpReduce<float>::TempStorage* kept;\n", "cub/cub.cuh"),
+    ],
+)
+def test_nvcc_has_what_the_device_half_lacks(scale, before, because):
+    assert built(scale, before + SCALE).built.because == because
 
 
 def test_nvrtc_is_not_asked_twice(scale, monkeypatch):

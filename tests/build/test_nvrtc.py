@@ -183,6 +183,25 @@ def test_the_first_error_is_on_the_users_line(text, line, column, message):
     assert str(error).startswith(f"cell [3], line {line}: {message}")
 
 
+def test_a_template_without_its_last_brace():
+    error = refused('#line 2 "cell [3]"\n\ntemplate <typename T> __global__ void k(T* x) {\n  x[0] = 1;\n', "k<float>")
+    assert error.line == 3
+    assert error.message.startswith("closing brace of template definition not found")
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("cub/cub.cuh", "#error directive"),
+        ("thrust/sort.h", "it is for the host, from where functions on Tensor call it"),
+    ],
+)
+def test_a_header_that_nvrtc_cannot_read_is_named_on_its_line(header, said):
+    error = refused(f'#line 2 "cell [3]"\n\n#include <{header}>\n{PLAIN}', "plain")
+    assert (error.file, error.line) == ("cell [3]", 3)
+    assert error.message.startswith(f"NVRTC cannot read <{header}>: {said}")
+
+
 def test_an_error_in_a_template_says_who_asked_for_it(tmp_path):
     (tmp_path / "inner.cuh").write_text("template <typename T>\n__device__ T bad(T v) { return v.foo; }\n")
     text = '#line 2 "cell [3]"\n#include "inner.cuh"\ntemplate <class T>\n__global__ void k(T* x) {\n  x[0] = bad(x[1]);\n}\n'

@@ -20,7 +20,10 @@ _REASONS = (
     (re.compile(r"\]\s*__device__|\]\s*__host__\s*__device__"), "a __device__ lambda"),
     (re.compile(r"\bcudaMemcpy(?:To|From)Symbol\w*"), "{}"),
     (re.compile(r"\b(?:texture|surface)\s*<|\bcudaTextureObject_t\b|\btex[123]D\w*"), "textures"),
-    (re.compile(r"(?m)^[ \t]*#[ \t]*define\b(?:[^\n]*\\\n)*[^\n]*\b__global__\b"), "a kernel that a macro defines"),
+    (
+        re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+\w+\((?:[^\n]*\\\n)*[^\n]*\b__global__\b"),
+        "a kernel that a macro defines",
+    ),
     (re.compile(r"\b__managed__\b"), "__managed__ memory"),
     (
         re.compile(r"\bcooperative_groups::this_grid\b|\bcg::this_grid\b|\bcudaLaunchCooperativeKernel\b"),
@@ -63,7 +66,21 @@ def of_kernel(kernel: Function | None) -> str:
         return f"a template parameter of {kernel.name} without a name"
     if any(not p.name for p in kernel.parameters):
         return f"a parameter of {kernel.name} without a name"
-    return ""
+    return next(filter(None, (of_instance(p.type) for p in kernel.parameters)), "")
 
 
-__all__ = ["RUNTIME", "first", "of_kernel"]
+def of_instance(spelled: str) -> str:
+    """What of a kernel with its template arguments, or of a parameter's type, cannot be said to the other half.
+
+    >>> of_instance("k<std::tuple<int, float>>")
+    'a std::tuple in a launch'
+
+    NVRTC has its own standard library, which lays such types out otherwise.
+    """
+    if re.search(r"\{lambda|\{unnamed|'lambda", spelled):
+        return f"{spelled.partition('<')[0]} with a type that has no name"
+    found = re.search(r"\bstd::(?:tuple|optional|variant|function)\b(?=\s*<)", spelled)
+    return f"a {found[0]} in a launch" if found else ""
+
+
+__all__ = ["RUNTIME", "first", "of_instance", "of_kernel"]

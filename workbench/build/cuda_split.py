@@ -11,15 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..source import Function, Source, _parser, functions
+from .. import cuda_marks
+from ..source import Source, _parser, functions
 from . import cuda_launches, cuda_reasons
 from .cuda_pieces import Piece, Row, rows_of
+from .cuda_stubs import rewritten, stub
 
 UNNAMED = "wb_unnamed"
 # Members of a type that only the host half knows make that type host-only.
 _HOST_WORDS = re.compile(
-    r"\bTensor\b|\btorch::|\bstd::(?:string|vector|optional|map|set|unordered_\w+|tuple|pair|function|mutex|atomic|"
-    r"shared_ptr|unique_ptr|array|deque|list|ostream|thread)\b"
+    r"\bTensor\b|\btorch::|\bstd::(?:string|vector|optional|map|set|unordered_\w+|tuple|pair|function|atomic|array|deque|"
+    r"list|thread|complex|span|variant|bitset|chrono|regex|any|once_flag|future|promise|filesystem|initializer_list|"
+    r"\w+_ptr|\w*stream|\w*mutex|\w+_error|exception)\b"
 )
 _DEVICE_HEADERS = re.compile(
     r"<(?:cuda|cuda_\w+|cooperative_groups|cooperative_groups/[\w/]+|cub|cub/[\w/]+|cuda/[\w/]+|nv/target|mma|math_constants|"
@@ -66,7 +69,7 @@ def split(source: Source, folders: Sequence[str] = ()) -> Halves | Whole:
     ('k',)
     """
     rows = rows_of(source, folders)
-    text = "".join(r.text + "\n" for r in rows)
+    text = cuda_marks.expanded("".join(r.text + "\n" for r in rows))
     because = cuda_reasons.first(text)
     if because:
         return Whole(because)
@@ -83,6 +86,7 @@ class _Splitter:
     host: list[Piece] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
     host_names: set[str] = field(default_factory=set)
+    unmarked: dict[int, str] = field(default_factory=dict)  # pieces of the device half: what each of them defines
     because: str = ""
 
     def __post_init__(self) -> None:
@@ -90,7 +94,9 @@ class _Splitter:
         self.found = {(f.line, f.name): f for f in functions(self.text, "cuda") if f.is_global}
 
     def split(self) -> Halves | Whole:
-        self.walk(_parser("cuda").parse(self.data).root_node, "")
+        self.walk(_parser("cuda").parse(cuda_marks.parsable(self.text).encode()).root_node, "")
+        unneeded = self.unneeded()
+        self.device = [p for n, p in enumerate(self.device) if n not in unneeded]
         if not any("std::" in p.text for p in self.device):
             self.device = [p for p in self.device if not _COSTLY.match(p.text)]
         names = [n for n in self.kernels if self.kernels.count(n) > 1]
@@ -165,10 +171,32 @@ class _Splitter:
         elif self.is_hosts(text):
             self.only_host(node, inner, text)
         else:
+            self.where_needed(inner, marks)
             end = ";" * (inner.type in _BRACED and not text.endswith(";"))  # it stands outside of the type's own node
             self.put(node.start_byte, text + end, self.device)
             if not _DEVICE_WORDS.search(cuda_launches.blanked(text)):
                 self.put(node.start_byte, self.without_device_members(node) + end, self.host)
+
+    def where_needed(self, inner: Any, marks: set[str]) -> None:
+        """The next piece defines a constant or a function without a mark: the device half has it if it names it."""
+        node, *others = inner.children_by_field_name("declarator") or [None]
+        if inner.type not in ("declaration", "function_definition") or "__device__" in marks or others:
+            return
+        while node is not None and node.type != "identifier":
+            identifier = (c for c in node.named_children if c.type == "identifier")
+            node = node.child_by_field_name("declarator") or next(identifier, None)
+        if node is not None:
+            self.unmarked[len(self.device)] = self.of(node)
+
+    def unneeded(self) -> set[int]:
+        """Which pieces of the device half nothing else in it names. What only the host uses may be of any kind."""
+        left = dict(self.unmarked)
+        waiting = [p.text for n, p in enumerate(self.device) if n not in left]
+        while waiting:
+            words = set(re.findall(r"\w+", waiting.pop()))
+            named = [n for n, name in left.items() if name in words]
+            waiting += [self.device[n].text for n in named if left.pop(n)]
+        return set(left)
 
     def include(self, node: Any, text: str) -> None:
         name = text.partition("include")[2].strip()
@@ -187,6 +215,7 @@ class _Splitter:
         elif "__device__" in marks and "__host__" not in marks:
             self.put(node.start_byte, text, self.device)
         elif marks & {"__device__", "constexpr"} and not self.is_hosts(text):
+            self.where_needed(inner, marks)
             self.put(node.start_byte, text, self.device, self.host)
         else:
             self.put(node.start_byte, text, self.host)
@@ -265,34 +294,4 @@ def _is_block(node: Any) -> bool:
     return any(c.type == "declaration_list" for c in node.named_children)
 
 
-def stub(kernel: Function) -> str:
-    """The body of a kernel in its host half: its arguments' addresses, and itself as the name of what is launched.
-
-    >>> stub(scale)                      # template <typename T, int N> __global__ void scale(const T* x, T* out)
-    '{ wb::launch((const void*)&scale<T, N>, "scale", {(void*)&x, (void*)&out}); }'
-    """
-    packed = [f"{t.name}..." if "..." in t.kind else t.name for t in kernel.templates]
-    itself = f"{kernel.name}<{', '.join(packed)}>" if packed else kernel.name
-    given = [f"(void*)&{p.name}{'...' if '...' in p.spelled else ''}" for p in kernel.parameters]
-    return f'{{ wb::launch((const void*)&{itself}, "{kernel.name}", {{{", ".join(given)}}}); }}'
-
-
-def rewritten(text: str) -> str:
-    """A text of the host half with its launches as calls of stubs.
-
-    >>> rewritten("k<float><<<n, 256>>>(x);")
-    '(wb::configure(n, 256), k<float>(x));'
-    """
-    made, at = [], 0
-    for launch in cuda_launches.find(text):
-        if launch.start < at:
-            continue
-        end = cuda_launches.end_of_call(text, launch.given)
-        inside = text[launch.opens + 3 : launch.closes - 3]
-        called = f"(wb::configure({inside}), {text[launch.start : launch.opens].strip()}"
-        made += [text[at : launch.start], called, text[launch.closes : end], ")"]
-        at = end
-    return "".join([*made, text[at:]])
-
-
-__all__ = ["Halves", "Whole", "rewritten", "split", "stub"]
+__all__ = ["Halves", "Whole", "split"]

@@ -12,15 +12,25 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import BuildError, Diagnostic, ToolchainError
 from ..source import Source
-from . import architectures, cpp, diagnostics, host_parts, nvcc, nvcc_flags, symbols
+from . import (
+    architectures,
+    cpp,
+    cuda_body,
+    cuda_reasons,
+    diagnostics,
+    host_parts,
+    nvcc,
+    nvcc_flags,
+    symbols,
+)
 from .cuda_pieces import Text
 from .cuda_split import Halves, Whole
 from .host import Room
+from .nvrtc_errors import UNREADABLE
 from .resources import Resources
 from .result import Build
 
 HEADER = "wb_host_cuda.h"
-PRELUDE = '#include "wb_cuda.h"\n'
 # A stub is found by its name, and one whose template arguments are hidden types would be hidden too.
 _SEEN, _HIDDEN = "#pragma GCC visibility push(default)\n", "#pragma GCC visibility pop\n"
 _OF_NVRTC = re.compile(
@@ -111,20 +121,29 @@ def _halves(parts: Halves, cell: Cell) -> Built:
     except BuildError as error:
         raise _as_typed(text.error(error), cell.source) from None
     found = symbols.expressions(symbols.exported(host.path), parts.kernels)
-    unsayable = next((e for e in found.values() if "{lambda" in e or "{unnamed" in e or "'lambda" in e), "")
-    if unsayable:
-        return _whole(f"{unsayable.partition('<')[0]} with a type that has no name", cell)
+    because = next(filter(None, map(cuda_reasons.of_instance, found.values())), "")
+    if because:
+        return _whole(because, cell)
     if not found:
         return Built(host)
     names = tuple(found.values())
     try:
         device = nvrtc.compile(
-            PRELUDE + device_text.render(), arch=cell.arch, names=names, flags=of_device, file=file,
+            for_nvrtc(device_text.render(), names), arch=cell.arch, names=names, flags=of_device, file=file,
             includes=cell.includes,
         )  # fmt: skip
     except BuildError as error:
-        raise _hinted(device_text.error(error), parts) from None
+        raise _as_typed(_hinted(device_text.error(error), parts), cell.source) from None
     return Built(host, device_text.build(device), dict(zip(found, device.names, strict=True)))
+
+
+def for_nvrtc(text: str, names: Sequence[str]) -> str:
+    """A device half behind the headers that it needs, and the kernels of these names with their template arguments.
+
+    >>> for_nvrtc("template <typename T> __global__ void k(T* x) {}", ["k<__half>"]).splitlines()[:2]
+    ['#include "wb_cuda.h"', '#include <cuda_fp16.h>']
+    """
+    return "\n".join([*cuda_body.prelude(Source(text, "cuda"), re.findall(r"\w+", " ".join(names))), text])
 
 
 def _as_typed(error: BuildError, source: Source) -> BuildError:
@@ -157,14 +176,19 @@ def parted(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _needs_the_whole(error: BuildError, parts: Halves) -> str:
-    """What one half lacks and the other has, so that nvcc may know better; "" where that is not what is wrong."""
-    name = _unknown(error)
-    host, device = (" ".join(p.text for p in half) for half in (parts.host, parts.device))
-    mine = re.compile(rf"\b{name}\b")
-    if not name or "nvcc" in error.log:
+    """What one half lacks and the other has, or NVRTC cannot read, so that nvcc may know better; "" where that is not
+    what is wrong.
+    """
+    if "nvcc" in error.log:
         return ""
-    lacks_device = mine.search(device) and not any(mine.search(p.text) and _declares(p.text, name) for p in parts.host)
-    return f"{name}, which host and device code share" if lacks_device and mine.search(host) else ""
+    unread = re.search(re.escape(UNREADABLE).replace(r"\{\}", "(.+?)"), error.message)
+    name = _unknown(error)
+    if unread or not name:
+        return unread[1] if unread else ""
+    mine = re.compile(rf"\b{name}\b")
+    on_device, on_host = ([p.text for p in half if mine.search(p.text)] for half in (parts.device, parts.host))
+    functions = [text for text in on_host if _declares(text, name) and not _declares_type(text, name)]
+    return f"{name}, which host and device code share" if on_device and on_host and not functions else ""
 
 
 def _hinted(error: BuildError, parts: Halves) -> BuildError:
@@ -181,11 +205,11 @@ def _unknown(error: BuildError) -> str:
 
 
 def _declares(text: str, name: str) -> bool:
-    return bool(
-        re.search(
-            rf"[\w>&*]\s+[&*]?{re.escape(name)}\s*[({{=;<]|\b(?:struct|class|using|enum)\s+{re.escape(name)}\b", text
-        )
-    )
+    return bool(re.search(rf"[\w>&*]\s+[&*]?{re.escape(name)}\s*[({{=;<]", text)) or _declares_type(text, name)
 
 
-__all__ = ["Built", "Cell", "build", "parted"]
+def _declares_type(text: str, name: str) -> bool:
+    return bool(re.search(rf"\b(?:struct|class|union|using|enum(?:\s+class)?)\s+{re.escape(name)}\b", text))
+
+
+__all__ = ["Built", "Cell", "build", "for_nvrtc", "parted"]

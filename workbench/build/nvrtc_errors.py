@@ -25,22 +25,68 @@ _CURES = (
         "device code has none: take an array or a pointer",
     ),
 )
+_INCLUDE = r"^\s*#\s*include\s*<{}>"
+_UNCLOSED = re.compile(r"closing brace of template definition not found")
+UNREADABLE = "NVRTC cannot read <{}>"
 _FOR_DEVICE = re.compile(r"__(?:global|device)__")
 
 
 def parse(log: str, lines: Lines) -> tuple[Diagnostic, ...]:
     """The messages in a log of NVRTC; see `diagnostics.parse`."""
+    asked: set[str] = set()
 
     def of_name(said: re.Match) -> str:
         """A message about a name that was asked for, as one about the function."""
         if said[1].startswith("Error in parsing name expression"):
             return ""
         name = readable(said[2])
+        asked.add(f"{name}: {said[1]}")
         file, line = ptxas.defined(name.partition("<")[0], lines)
         return f"{file or lines.file}({line}): error: {name}: {said[1]}\n"
 
-    found = diagnostics.parse(_OF_NAMES.sub(of_name, log), lines)
-    return tuple(_with_cure(_with_package(d), lines) for d in _hosts_in_place(found, lines))
+    found = dict.fromkeys(_included(d, lines) for d in diagnostics.parse(_OF_NAMES.sub(of_name, log), lines))
+    ordered = _causes_first(_hosts_in_place(list(found), lines), asked)
+    return tuple(_with_cure(_with_package(d), lines) for d in ordered)
+
+
+def _causes_first(found: Sequence[Diagnostic], asked: set[str]) -> list[Diagnostic]:
+    """What was asked for comes after what is wrong in the text, and a missing brace, which breaks all else, before."""
+
+    def place(said: Diagnostic) -> int:
+        if said.severity != "error":
+            return 3
+        return 0 if _UNCLOSED.match(said.message) else 2 if said.message in asked else 1
+
+    groups: list[list[Diagnostic]] = []
+    for said in found:
+        if said.severity == "note" and groups:
+            groups[-1].append(said)
+        else:
+            groups.append([said])
+    return [said for group in sorted(groups, key=lambda g: place(g[0])) for said in group]
+
+
+def _included(said: Diagnostic, lines: Lines) -> Diagnostic:
+    """An error in a header of CUDA's, of which NVRTC does not say who included it: on the line of the include.
+
+    Where the text names another one of that library, on the line of that.
+    """
+    if said.severity != "error" or not said.file.startswith("/") or lines.are_of(said.file):
+        return said
+    parts = said.file.split("/")
+    names = [re.escape("/".join(parts[-n:])) for n in range(1, len(parts))]
+    names += [
+        rf"{re.escape(folder)}/[^>]*" for folder in ("thrust", "cub", "cuda", "cooperative_groups") if folder in parts
+    ]
+    for name in names:
+        file, line = lines.mentioning(_INCLUDE.format(name))
+        if line:
+            excerpt = lines.at(file, line)
+            header = excerpt.partition("<")[2].partition(">")[0]
+            why = "it is for the host, from where functions on Tensor call it" if "thrust" in parts else said.message
+            told = f"{UNREADABLE.format(header)}: {why}"
+            return replace(said, file=file, line=line, column=excerpt.index("<") + 1, message=told, excerpt=excerpt)
+    return said
 
 
 def readable(name: str) -> str:

@@ -36,6 +36,7 @@ using cudaStream_t = CUstream_st*;
 enum cudaError { cudaSuccess = 0 };
 using cudaError_t = cudaError;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+#define __align__(n) __attribute__((aligned(n)))
 // To point to, not to reckon with.
 struct __half;
 struct __half2;
@@ -51,6 +52,8 @@ using bfloat16 = __nv_bfloat16;
 #endif
 #pragma GCC visibility pop
 
+#define WB_CUDACC 1  // see cuda_stubs.py
+
 // A kernel's stub must be found under its own name, and keep it.
 #undef __global__
 #undef __device__
@@ -61,6 +64,9 @@ using bfloat16 = __nv_bfloat16;
 #undef __launch_bounds__
 #undef __cluster_dims__
 #undef __maxnreg__
+#undef __block_size__
+#undef __inline_hint__
+#undef __nv_pure__
 #undef __grid_constant__
 #undef __noinline__  // a macro of this name breaks the C++ library's own headers
 #define __global__ __attribute__((visibility("default"), noinline, used))
@@ -72,5 +78,8 @@ using bfloat16 = __nv_bfloat16;
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __maxnreg__(...)
+#define __block_size__(...)
+#define __inline_hint__
+#define __nv_pure__
 #define __grid_constant__
 #endif

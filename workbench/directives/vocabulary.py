@@ -9,7 +9,8 @@ from typing import Any
 
 from .nodes import Kind
 
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool")
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool",
+          "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")  # fmt: skip
 FUNCTIONS = ("cdiv", "min", "max", "prod", "sqrt", "next_power_of_2")
 MAKERS = ("empty", "zeros", "empty_like", "zeros_like")
 WORDS = frozenset(

@@ -59,7 +59,7 @@ def _device_half(kernel: HostCudaKernel) -> dict:
     text = "\n".join(f"{line_directive(p.line, p.file)}\n{p.text}" for p in parts.device)
     names = tuple(symbols.expressions(symbols.exported(built.host.path), parts.kernels).values())
     flags = host_cuda.parted(kernel.declaration.flags)[1]
-    return _compiled(kernel, f"{host_cuda.PRELUDE}{text}\n", names, flags, [ASSUMED] * len(names))
+    return _compiled(kernel, host_cuda.for_nvrtc(f"{text}\n", names), names, flags, [ASSUMED] * len(names))
 
 
 def _compiled(kernel: Any, text: str, names: Sequence[str], flags: Sequence[str], launched: Sequence[Geometry]) -> dict:
