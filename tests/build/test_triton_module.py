@@ -6,6 +6,8 @@ import copy
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -238,3 +240,13 @@ def test_a_plain_number_in_a_kernel_is_refused_on_its_line():
     assert (raised.value.line, raised.value.file) == (5, "cell [3]")
     good = triton_module.load(source(text.replace("= 4", "= tl.constexpr(4)")))
     triton_kernels.check_constants(good, triton_module.label)
+
+
+def test_compiling_needs_no_numpy():
+    program = (
+        "import sys; sys.modules['numpy'] = None; import warnings; warnings.simplefilter('ignore')\n"
+        "from workbench.build import triton_launches, triton_module; from workbench.source import Source\n"
+        "print(triton_module.load(Source('@triton.jit\\ndef k(x): pass\\n', 'triton')).k.arg_names)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "['x']\n", done.stderr

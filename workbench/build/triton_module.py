@@ -18,12 +18,12 @@ import threading
 import traceback
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..errors import BuildError, Diagnostic, WorkbenchError
 from ..source import Source
-from . import triton_driver, triton_hints, triton_libdevice, triton_text
+from . import triton_driver, triton_hints, triton_text
 from .triton_beside import absolute, beside, file_of, files_of, package_of, read
 from .triton_kernels import innermost
 from .triton_text import padded
@@ -46,7 +46,7 @@ def load(source: Source, *, interpreted: bool = False) -> types.ModuleType:
     closure = beside(source)
     told = (source.text, source.file, source.first_line, source.path, sorted(closure.items()), interpreted)
     digest = hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
-    names = triton_libdevice.bound() if interpreted else nullcontext()
+    names = _libdevice() if interpreted else nullcontext()
     device = triton_driver.standing_in("cpu" if interpreted else "cuda:0")
     with LOCK, jit_makes(interpreted), names, device, _own_lines():
         if digest not in _modules:
@@ -83,6 +83,12 @@ def jit_makes(interpreted: bool) -> Iterator[None]:
             knob.pop("interpret", None)
         else:
             knob["interpret"] = former
+
+
+def _libdevice() -> AbstractContextManager:
+    from .triton_libdevice import bound  # with numpy, which only the interpreter needs
+
+    return bound()
 
 
 class _Loading:
