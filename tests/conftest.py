@@ -58,8 +58,14 @@ def _same_examples() -> None:
     """Random examples are the same ones each time: what lands must not hang on luck. A seed of one's own tries others."""
     try:
         from hypothesis import settings
+        from hypothesis.internal.conjecture import providers
     except ImportError:  # a machine with a GPU need not have it
         return
+    none = getattr(
+        providers, "_local_constants", None
+    )  # else those of the modules that happen to be imported are drawn
+    if none is not None:
+        providers._get_local_constants = lambda: none  # type: ignore[attr-defined]
     settings.register_profile("same", derandomize=True, database=None)
     settings.load_profile("same")
 

@@ -301,6 +301,9 @@ def test_returns_and_saves_must_fit():
         from_function(f, "lab::f", returns="q")
     with pytest.raises(SchemaError, match="the name 'x' is used twice among arguments, returns and saves"):
         from_function(f, "lab::f", returns=("x", "y"))
+    for text in ("lab::f(int x, Tensor(a!) x) -> ()", "lab::f(Tensor x, *, int x=1) -> Tensor"):
+        with pytest.raises(SchemaError, match="two arguments are called 'x'"):
+            parse(text)
     with pytest.raises(SchemaError, match="the name 'a' is used twice"):
         from_function(f, "lab::f", returns=("a", "a"))
     with pytest.raises(SchemaError, match="the name 'x' is used twice"):

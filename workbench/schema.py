@@ -265,8 +265,11 @@ def _complete(namespace, short, arguments, types, returns, saves) -> Schema:
             f"{op}: returns names {len(returns)} outputs ({', '.join(returns)}), the function returns {len(types)}"
         )
     outputs = returns or (("out",) if len(types) == 1 else tuple(f"out{i}" for i in range(len(types))))
-    taken: set[str] = {a.name for a in arguments}
+    taken: set[str] = set()
     for a in arguments:
+        if a.name in taken:
+            raise SchemaError(f"{op}: two arguments are called {a.name!r}")
+        taken.add(a.name)
         if a.name.startswith("__"):
             raise SchemaError(f"{op}: argument {a.name!r}: names that begin with two underscores are Python's own")
         if keyword.iskeyword(a.name) or not a.name.isascii():
