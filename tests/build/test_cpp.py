@@ -123,10 +123,10 @@ def test_what_users_write_is_linked_with_the_stable_abi_and_other_names_with_tor
     commands, run = [], process.run
     monkeypatch.setattr(process, "run", lambda command, **k: commands.append(command) or run(command, **k))
 
-    def linked(name):
+    def linked(name, *given):
         """A call of `name`, and with what it was linked at last."""
         text = TWICE.replace("2 * x", f"x + {name}()").replace("extern", f'extern "C" int {name}();\nextern', 1)
-        built = cpp.compile(text, kind="host")
+        built = cpp.compile(text, kind="host", flags=given)
         return call(built), "-lc10" not in commands[-1]
 
     assert linked("aoti_torch_dtype_float64") == (10.0, True)
@@ -134,6 +134,7 @@ def test_what_users_write_is_linked_with_the_stable_abi_and_other_names_with_tor
     count = len(commands)
     number, of_abi = linked("_ZN2at15get_num_threadsEv")  # at::get_num_threads, of no stable ABI
     assert number == 3.0 + torch.get_num_threads() and not of_abi and len(commands) == count + 2
+    assert linked("_ZN2at15get_num_threadsEv", flags.BEYOND) == (number, False) and len(commands) == count + 3
     with pytest.raises(BuildError, match="undefined reference to nothing_of_torch"):
         linked("nothing_of_torch")
 

@@ -63,7 +63,8 @@ def compile(
     folders = tuple(os.path.abspath(f) for f in includes)
     unit = Unit(text, kind, tuple(flags), file, folders, toolchain.compiler(), background)
     header = headers.begins_with(text)
-    library = stub.folder(unit.compiler, kind) if kind in arguments.STABLE else ""
+    stable = kind in arguments.STABLE and arguments.BEYOND not in flags
+    library = stub.folder(unit.compiler, kind) if stable else ""
     build = cache.build(unit.key, lambda folder: unit.make(folder, header, library, limit_s), unit.lines.labels)
     if header and not build.cached and not once and not headers.find(unit.compiler, kind, header, unit.flags):
         headers.request(unit.compiler, kind, header, unit.flags)  # for the next edit

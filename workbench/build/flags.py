@@ -16,6 +16,7 @@ GCC_ONLY = ("-fno-gnu-unique",)  # a unique symbol would keep the first version 
 # the unique ones among them (std::locale::id) are bound to the copy that torch brought: a std::ostringstream crashes.
 ITS_OWN = "--exclude-libs=libstdc++.a"
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # 2.11, the oldest torch that is supported
+BEYOND = "-UTORCH_TARGET_VERSION"  # of a text that includes headers of torch that are not of the stable ABI
 STABLE = ("launcher", "host", "host-cuda")  # the kinds that stand on torch's stable ABI
 LIBRARY = ("-l", "-L", "-Wl,", "-Xlinker")
 WITH_VALUE = {"-I", "-iquote", "-isystem", "-idirafter", "-D", "-U", "-L", "-l", "-Xlinker", "-include", "-x"}

@@ -53,12 +53,12 @@ def wait(limit_s: float = 120.0) -> bool:
 def _build() -> None:
     global _path
     from ..build import cpp
+    from ..build import flags as arguments
     from ..errors import WorkbenchError
 
     try:
-        # Not of the stable ABI: without its macro torch's other headers may be included.
-        flags = ("-UTORCH_TARGET_VERSION",)
         text = TEXT.read_text(encoding="utf-8")
+        flags = [arguments.BEYOND]
         _path = cpp.compile(text, kind="host", flags=flags, file=TEXT.name, background=True).path
     except (WorkbenchError, OSError):
         return  # outputs are then guarded only where launchers make them
