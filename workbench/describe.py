@@ -231,12 +231,12 @@ def _entry(op, version: Version, before: str) -> HistoryRow:
     now = installed is not None and installed.number == version.number
     measured = op.timed.get((version.slot, version.device, version.number))
     told = measured or Timed(version.rough_us, version.rough_case)
-    before_now = "former" if restoring.fits(op, version) else "other schema"
+    otherwise = "former" if restoring.fits(op, version) else "other schema"
     return HistoryRow(
         version.number,
         f"{version.slot} {version.device}".strip(),
         version.how,
-        "installed" if now else "refused" if version.refused else before_now,
+        "installed" if now else "refused" if version.refused else otherwise,
         version.seconds,
         agreement(version.trial) or ("not run" if verdict.unrun(version.kernel) else ""),
         version.title,

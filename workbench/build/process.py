@@ -102,9 +102,9 @@ def end_with(stopped: threading.Event) -> None:
 
 
 @contextlib.contextmanager
-def pool(count: int) -> Iterator[ThreadPoolExecutor]:
+def pool(count: int, *, wait: bool = False) -> Iterator[ThreadPoolExecutor]:
     """Threads that compile for this one. The block waits for none of them; an interrupt ends what they run, and so does
-    the end of a generator that nobody asks any more.
+    the end of a generator that nobody asks any more. With `wait` the block's end ends what they still run, and waits.
 
     >>> with process.pool(2) as pool:
     ...     pending = pool.submit(build_launcher)
@@ -119,7 +119,9 @@ def pool(count: int) -> Iterator[ThreadPoolExecutor]:
         stopped.set()
         raise
     finally:
-        made.shutdown(wait=False, cancel_futures=True)
+        if wait:
+            stopped.set()
+        made.shutdown(wait=wait, cancel_futures=True)
 
 
 def look_up(background: bool = False) -> None:

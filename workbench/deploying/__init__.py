@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..build import process
 from ..errors import SaveError, WorkbenchError
 from ..reports.deploying import Deployed, Ran
 from ..reports.report import Progress
@@ -127,7 +128,7 @@ class _Work:
                 libraries = made.ops_library(self.folder / "ops", self.folder / "lib", self.temporary)
         self.texts(found, [f"lib/{n}" for n in libraries], onnx)
         built = bool(made.cmake())
-        with made.beside() as other:
+        with process.pool(1, wait=True) as other:  # where one fails, the folder of both is gone
             if built:
                 program = other.submit(made.program, self.folder / "cpp", self.folder / "bin" / "run", self.temporary)
             with self.step("model", "compiling the model and the C++ program"):

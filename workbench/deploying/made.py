@@ -5,10 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -65,17 +61,6 @@ def program(sources: Path, to: Path, temporary: Path) -> None:
     _run([cmake(), "--build", str(build)], sources, temporary, "the C++ program could not be built")
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(build / "run", to)
-
-
-@contextmanager
-def beside() -> Iterator[ThreadPoolExecutor]:
-    """A thread to compile in meanwhile. What it runs at the end of the block is ended: its folder will be gone."""
-    stopped = threading.Event()
-    with ThreadPoolExecutor(1, initializer=process.end_with, initargs=(stopped,)) as thread:
-        try:
-            yield thread
-        finally:
-            stopped.set()
 
 
 def _run(command: list[str], cwd: Path, temporary: Path, failed: str) -> str:
