@@ -12,14 +12,15 @@ import workbench as wb
 from tests.live import NORM, NORM_BACKWARD
 from workbench import which
 from workbench.errors import WorkbenchError
-from workbench.measure import memory, profile_machine, profile_run
+from workbench.measure import ceilings, memory, profile_run
+from workbench.reports.measurement import COPY, Ceiling
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Few calls, and a ceiling that nobody measures here."""
     monkeypatch.setattr(profile_run, "BUDGET_S", 0.02)
-    monkeypatch.setattr(profile_machine, "copy_gb_per_s", lambda device: 10.0)
+    monkeypatch.setattr(ceilings, "copy_bandwidth", lambda device: Ceiling(COPY, 10.0))
 
 
 def scaled(namespace):
@@ -142,6 +143,12 @@ def test_integers_have_no_backward_phase(namespace):
 
     report = count.profile()
     assert [p.name for p in report.phases] == ["forward"]
+
+
+def test_a_ceiling_of_a_busy_machine_is_told(namespace, monkeypatch):
+    monkeypatch.setattr(ceilings, "copy_bandwidth", lambda device: Ceiling(COPY, 10.0, busy=True))
+    (note,) = scaled(namespace).profile("odd", backward=False).notes
+    assert note.startswith("the copy bandwidth was measured while other work shared the cores")
 
 
 def test_backward_can_be_left_out(namespace):
