@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from workbench.errors import ToolchainError
-from workbench.trial import Job, Step, Worker, client, worker
+from workbench.trial import Job, Step, Worker, warm, worker
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -94,7 +94,7 @@ def test_a_waiting_child_that_was_killed_is_replaced(own, x):
 
 
 def test_a_stopped_worker_is_a_hang_and_is_replaced(own, x, monkeypatch):
-    monkeypatch.setattr(client, "GRACE_S", 0.5)
+    monkeypatch.setattr(warm, "GRACE_S", 0.5)
     doubled(own, x)
     pid = own.pid
     os.kill(pid, signal.SIGSTOP)
@@ -102,6 +102,98 @@ def test_a_stopped_worker_is_a_hang_and_is_replaced(own, x, monkeypatch):
     assert (result.status, result.detail) == ("hang", "no answer within 0.5 s")
     assert not alive(pid)
     doubled(own, x)
+
+
+def spinning(rogue_path, x) -> Job:
+    from tests.trial.rogue import Rogue
+
+    return Job((Step("rogue::spins", (x,)),), (Rogue(rogue_path, ("spins",)),), ("rogue::spins(Tensor x) -> Tensor",))
+
+
+def twins_of(first) -> list[int]:
+    """Its children with a session of their own, dead ones that nobody has waited for, too."""
+    with open(f"/proc/{first.pid}/task/{first.pid}/children") as file:
+        children = [int(p) for p in file.read().split()]
+    with contextlib.suppress(ProcessLookupError):
+        return [pid for pid in children if os.getsid(pid) == pid]
+    return twins_of(first)
+
+
+@pytest.fixture
+def twin(own, x):
+    doubled(own, x)
+    made = own.twin()
+    yield made
+    made.close()
+
+
+def test_a_twin_is_a_fork_that_works_for_itself(own, twin, x, rogue_path):
+    doubled(twin, x)
+    (pid,) = twins_of(own)
+    busy = threading.Thread(target=twin.run, args=(spinning(rogue_path, x), 1.0))
+    busy.start()
+    doubled(own, x)
+    assert busy.is_alive()
+    busy.join()
+    doubled(twin, x)
+    assert twins_of(own) == [pid]
+
+
+def test_a_twin_that_was_closed_is_gone_and_begins_again(own, twin, x):
+    doubled(twin, x)
+    twin.close()
+    wait_for(lambda: not any(alive(pid) for pid in twins_of(own)))
+    doubled(own, x)
+    wait_for(lambda: not twins_of(own))  # waited for, too
+    doubled(twin, x)
+    assert not twins_of(own)  # as a process of its own
+
+
+def test_a_twin_s_job_can_be_abandoned(own, twin, x, rogue_path):
+    threading.Timer(0.5, twin.abandon).start()
+    result = twin.run(spinning(rogue_path, x), 30.0).results[0]
+    assert (result.status, result.detail) == ("crash", "stopped by an interrupt")
+    doubled(twin, x)
+    doubled(own, x)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_twin_that_was_killed_or_stopped_is_replaced(own, twin, x, number, monkeypatch):
+    doubled(twin, x)
+    (pid,) = twins_of(own)
+    os.kill(pid, number)
+    if number == signal.SIGSTOP:
+        monkeypatch.setattr(warm, "GRACE_S", 0.5)
+        result = twin.run(Job((Step("aten::neg", (x,)),)), 0.5).results[0]
+        assert result.status == "hang"
+    doubled(twin, x)
+    own.close()
+    wait_for(lambda: not alive(pid))
+
+
+def test_a_twin_is_replaced_when_the_first_has_died(own, twin, x):
+    doubled(twin, x)
+    (pid,) = twins_of(own)
+    os.kill(own.pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid))
+    doubled(twin, x)
+    doubled(own, x)
+
+
+def test_a_twin_of_a_worker_at_work_has_a_process_of_its_own(own, x, rogue_path):
+    busy = threading.Thread(target=own.run, args=(spinning(rogue_path, x), 2.0))
+    doubled(own, x)
+    busy.start()
+    time.sleep(0.2)
+    other = own.twin()
+    try:
+        assert not twins_of(own)
+        assert busy.is_alive()
+        doubled(other, x)
+        assert other.pid
+    finally:
+        busy.join()
+        other.close()
 
 
 def test_close_ends_it_and_run_begins_again(own, x):
@@ -114,13 +206,10 @@ def test_close_ends_it_and_run_begins_again(own, x):
 
 
 def test_an_interrupt_leaves_a_worker_that_works(own, x, rogue_path):
-    from tests.trial.rogue import Rogue
-
     doubled(own, x)
-    job = Job((Step("rogue::spins", (x,)),), (Rogue(rogue_path, ("spins",)),), ("rogue::spins(Tensor x) -> Tensor",))
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        own.run(job, 60)
+        own.run(spinning(rogue_path, x), 60)
     doubled(own, x)
 
 

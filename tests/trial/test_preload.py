@@ -32,5 +32,10 @@ def test_children_have_what_was_preloaded_also_after_the_worker_died():
         assert told(worker) == "there"
         worker.preload("there_is_no_such_module")
         assert told(worker) == "there"
+        twin = worker.twin()
+        assert told(twin) == "there"
+        twin.close()
+        assert told(twin) == "there"  # and a process of its own, too
+        twin.close()
     finally:
         worker.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from ..trial import Worker
+from ..trial import Worker, worker
 from ..trial.protocol import Answer, Job, Result
 
 LIMIT_S, STEP_S = 10.0, 1.0  # for the first input of a job, and for each one more
@@ -27,10 +27,10 @@ class Pool:
 
     def __init__(self, first: Callable[[], Runs], more: int = 0) -> None:
         self._free: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
-        self._first, self._own = first, [Worker() for _ in range(more)]
+        self._first, self._own = first, [worker().twin() for _ in range(more)]
         self._free.put(None)  # the one that runs already
-        for worker in self._own:
-            self._free.put(worker)
+        for one in self._own:
+            self._free.put(one)
         self._threads = ThreadPoolExecutor(1 + more, thread_name_prefix="workbench-tryout")
         self._busy: dict[int, Runs] = {}  # by the number of the thread
         self._closed = False
@@ -49,10 +49,10 @@ class Pool:
         """Let go of it; what still runs is ended, so that whoever comes next need not wait for it."""
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for worker in list(self._busy.values()):
-            worker.abandon()
-        for worker in self._own:
-            worker.close()
+        for one in list(self._busy.values()):
+            one.abandon()
+        for one in self._own:
+            one.close()
 
 
 class _Open:

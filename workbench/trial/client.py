@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import pickle
-import socket
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 
 import torch
 
@@ -19,13 +16,10 @@ from . import allocator
 from .answer import answer
 from .parcel import Parcel
 from .protocol import Answer, Job, Pickled, Result
-from .stack import ordinary
-from .wire import PRELOAD, MemoryFile, Order, Reply, pack, receive, send
+from .warm import GRACE_S, START_S, Live, forked, started
+from .wire import PRELOAD, MemoryFile, Order, pack, receive, send
 
-START_S = 120.0  # for importing torch from a cold disk
-LOG_BYTES = 4000
 ABANDONED = "stopped by an interrupt"
-GRACE_S = 10.0  # beyond a job's limit, before the worker itself counts as hung
 
 
 class Worker:
@@ -38,7 +32,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._live: _Live | None = None
+        self._live: Live | None = None
         self._ready = False
         self._owner = os.getpid()
         self._preloads: tuple[str, ...] = ()
@@ -55,7 +49,7 @@ class Worker:
                 self._forget()
             if self._live is None or self._live.process.poll() is not None:
                 self.close()
-                self._live = _start(self._preloads)
+                self._live = started(self._preloads)
                 allocator.prepare()
 
     def preload(self, module: str) -> None:
@@ -69,6 +63,20 @@ class Worker:
                     send(self._live.channel, module.encode(), (), PRELOAD)
                 except OSError:
                     pass  # it is dead: the next one begins with it
+
+    def twin(self) -> Worker:
+        """Another worker, whose process is forked off this one's: 10 ms, where importing torch takes seconds of a core.
+
+        While this one is at work, and whenever the fork is found dead, it is started as any other.
+        """
+        other = Worker()
+        if self._lock.acquire(blocking=False):
+            try:
+                self.warm()
+                other._preloads, other._live = self._preloads, forked(self._live)
+            finally:
+                self._lock.release()
+        return other
 
     def run(self, job: Job, limit_s: float) -> Answer:
         """Take the steps of `job` in a fresh child, for at most `limit_s` seconds in all.
@@ -130,7 +138,7 @@ class Worker:
         self._live, self._ready = None, False
         self._owner, self._lock = os.getpid(), threading.RLock()
 
-    def _wait(self) -> _Live:
+    def _wait(self) -> Live:
         """A worker that has said that it is ready."""
         reason = ""
         for _ in range(2):
@@ -151,41 +159,6 @@ class Worker:
         raise ToolchainError(reason)
 
 
-@dataclass(frozen=True)
-class _Live:
-    """A process that was started, the socket to it, and the file that holds what it says when it cannot start."""
-
-    process: subprocess.Popen
-    channel: socket.socket
-    errors: MemoryFile
-
-    def log(self) -> str:
-        size = os.fstat(self.errors.fd).st_size
-        return os.pread(self.errors.fd, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
-
-    def ask(self, order: Order, limit_s: float) -> Reply:
-        data, files = pack(order)
-        self.channel.settimeout(limit_s + GRACE_S)
-        send(self.channel, data, [file.fd for file in files], limit_s)
-        return pickle.loads(receive(self.channel)[0])
-
-
-def _start(preloads: tuple[str, ...]) -> _Live:
-    near, far = socket.socketpair()
-    errors = MemoryFile()
-    process = subprocess.Popen(
-        ordinary([sys.executable, "-m", f"{__package__}.worker", str(far.fileno()), str(os.getpid()), *preloads]),
-        stdin=subprocess.DEVNULL,
-        stdout=errors.fd,
-        stderr=errors.fd,
-        pass_fds=[far.fileno()],
-        start_new_session=True,  # Ctrl-C is for the notebook
-        env=surroundings(),
-    )
-    far.close()
-    return _Live(process, near, errors)
-
-
 class _Loose:
     """Tensors met while a job is pickled: they go into one parcel, under the numbers 0, 1, ..."""
 
@@ -202,12 +175,6 @@ class _Loose:
 
     def parcel(self) -> Parcel:
         return Parcel.of({str(i): t for i, t in enumerate(self.tensors.values())})
-
-
-def surroundings() -> dict[str, str]:
-    """The environment in which a worker finds what this process finds."""
-    path = [os.path.abspath(p) for p in sys.path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 
 def order_of(job: Job, *, guard: str = "", device: str = "cpu") -> Order:

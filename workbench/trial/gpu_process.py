@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 from ..errors import ToolchainError
-from .client import LOG_BYTES, START_S, surroundings
 from .stack import ordinary
+from .warm import LOG_BYTES, START_S, surroundings
 from .watch import Watch, read_all
 from .wire import MemoryFile, Order, Reply, pack, receive, send
 

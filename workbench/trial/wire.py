@@ -21,6 +21,7 @@ from .protocol import Meta
 HEADER = struct.Struct("!QId")  # length of the payload, how many descriptors, a limit in seconds
 FRAME = struct.Struct("!I")
 PRELOAD = -1.0  # as a limit: the payload names a module to import, and nobody waits for an answer
+TWIN = -2.0  # as a limit: fork a worker that answers on the first descriptor and complains into the second
 COMPILES, COMPILED = b"compiles", b"compiled"  # frames between which a job's clock stands still
 DESCRIPTORS_AT_ONCE = 200  # the kernel takes 253 in one message
 

@@ -18,11 +18,11 @@ from typing import NoReturn
 
 from .faults import TIME_IS_UP
 from .watch import Watch
-from .wire import PRELOAD, receive, send
+from .wire import PRELOAD, TWIN, receive, send
 
 IDLE_S = 5.0  # between looks whether the notebook is still there
 QUIET_S = 0.02  # without a job, before time is spent on forks
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Child:
@@ -113,6 +113,7 @@ class Nursery:
         self.control = control
         self.waiting: list[Child] = []
         self.spent: list[Child] = []
+        self.twins: set[int] = set()  # processes like this one, with children of their own
         self.wakeup = os.pipe()
         for fd in self.wakeup:
             os.set_blocking(fd, False)
@@ -136,6 +137,16 @@ class Nursery:
     def spend(self, child: Child) -> None:
         child.kill()
         self.spent.append(child)
+
+    def leave(self) -> None:
+        """What a fork of this process does first: none of it is the fork's."""
+        signal.set_wakeup_fd(-1)
+        for fd in (
+            *self.wakeup,
+            self.control.detach(),
+            *(fd for c in (*self.waiting, *self.spent) for fd in c.detach()),
+        ):
+            os.close(fd)
 
     def tidy(self) -> None:
         """Bury one that is spent, with all that it left behind, or else raise another one."""
@@ -161,6 +172,9 @@ class Nursery:
     def _fork(self) -> Child:
         return Child(self.control, self.wakeup, [*self.waiting, *self.spent])
 
+    def bury_twins(self) -> None:
+        self.twins -= {pid for pid in self.twins if os.waitpid(pid, os.WNOHANG)[0]}
+
     def _end_strays(self) -> None:
         """End processes that a job left outside its group: they became our children when their own parent died."""
         try:
@@ -168,7 +182,7 @@ class Nursery:
                 pids = {int(pid) for pid in file.read().split()}
         except OSError:
             return
-        for pid in pids - {c.pid for c in (*self.waiting, *self.spent)}:
+        for pid in pids - {c.pid for c in (*self.waiting, *self.spent)} - self.twins:
             try:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -177,9 +191,7 @@ class Nursery:
 
 
 def serve(control: socket.socket, parent: int) -> NoReturn:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
     nursery = Nursery(control)
     nursery.tidy()
     asked = select.poll()  # other than select.select it takes descriptors above 1023, as a notebook with many has
@@ -189,6 +201,7 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
         if not asked.poll(1000 * (IDLE_S if nursery.tidied else QUIET_S)):
             if os.getppid() != parent:
                 os._exit(0)
+            nursery.bury_twins()
             if not nursery.tidied:
                 nursery.tidy()
             continue
@@ -199,6 +212,9 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
         if limit_s == PRELOAD:
             more(data.decode())
             nursery.renew()
+            continue
+        if limit_s == TWIN:
+            nursery.twins.add(twin(nursery, *fds))
             continue
         for _ in range(nursery.SIZE + 1):
             child = nursery.take()
@@ -214,6 +230,32 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
             os.close(fd)
         send(control, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
         nursery.bury_most()
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def twin(nursery: Nursery, channel: int, errors: int) -> int:
+    """The number of a fork of this process, which serves the notebook on a channel of its own."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            nursery.leave()
+            os.setsid()  # signals to its parent's group are not for it; its parent's end is
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            for fd in (1, 2):
+                os.dup2(errors, fd)
+            os.close(errors)
+            serve(socket.socket(fileno=channel), parent)
+        finally:
+            os._exit(1)
+    for fd in (channel, errors):
+        os.close(fd)
+    return pid
 
 
 def preload() -> None:
