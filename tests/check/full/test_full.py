@@ -20,7 +20,7 @@ from workbench.check.expect import expected
 from workbench.check.full import doubt, special
 from workbench.check.full.finding import Finding
 from workbench.judge import tryout, tryout_pool
-from workbench.trial import allocator
+from workbench.trial import Worker, allocator
 
 SCALE = """\
 //! n = x.numel()
@@ -113,6 +113,25 @@ def test_a_crash_costs_nothing_and_hides_no_other_input(scale):
     )
     assert "null pointer" in odd.detail and odd.cure == "An argument that is None is null: test for it first."
     assert all(r.status == "pass" for r in report.rows if r.check == "layouts")
+
+
+def test_many_cores_find_what_two_do(scale, monkeypatch):
+    """More workers share the inputs there, forks of the first; none is left afterwards."""
+    wb.cpp(scale, SCALE.replace("{\n  for", "{\n  if (n == 15) __builtin_trap();\n  for").replace(*LAST))
+    twin, run = Worker.twin, Worker.run
+    made, ran = [], []
+    monkeypatch.setattr(Worker, "twin", lambda self: made.append(twin(self)) or made[-1])
+    monkeypatch.setattr(Worker, "run", lambda self, *job: ran.append(self) or run(self, *job))
+
+    def found(cores):
+        monkeypatch.setattr(os, "cpu_count", lambda: cores)
+        return [(r.check, r.case, r.status) for r in check(scale, "sizes", "layouts", "values").rows]
+
+    two = found(2)
+    assert not made and [status for *_, status in two].count("fail") >= 2
+    assert found(16) == two
+    assert len(made) == 3 and set(made) & set(ran)
+    assert all(one.pid is None for one in made), "closed"
 
 
 def test_what_the_author_rules_out_is_no_failure(scale):
