@@ -45,10 +45,29 @@ def test_a_mutating_op_always_takes_the_public_name():
 def test_autograd_text():
     assert autograd_text(parse("lab::f(Tensor x, int k=2) -> Tensor")) == (
         "def f_autograd(__keyset, x, k=__default_k):\n"
+        "    if x is None:\n"
+        "        raise __absent('lab::f', x=x)\n"
         "    if __dual._current_level >= 0 or __modes() and __forward_mode() or __grad_enabled() and (x.requires_grad):\n"
         "        return __differentiable(__keyset, [x, k])\n"
         "    return __redispatch(__keyset & __after_autograd, x, k)\n"
     )
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_tensor_that_must_be_there(namespace, grad):
+    """torch takes None for any tensor."""
+
+    @wb.op(f"{namespace}::add")
+    def add(x: Tensor, y: Tensor, z: Tensor | None = None) -> Tensor:
+        return x + y if z is None else x + y + z
+
+    x = torch.ones(2)
+    with torch.set_grad_enabled(grad):
+        assert add(x, x).tolist() == [2, 2]
+        with pytest.raises(TypeError, match=rf"^{namespace}::add: y must be a Tensor, got None; .*`Tensor \| None`$"):
+            add(x, None)
+        with pytest.raises(TypeError, match="add: x and y must be a Tensor, got None"):
+            getattr(torch.ops, namespace).add(None, None, x)
 
 
 def test_an_op_without_tensors_wants_no_gradient():

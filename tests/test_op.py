@@ -196,6 +196,46 @@ def test_other_results_than_tensors(namespace):
 # ---------------------------------------------------------------- what the reference returns
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_sparse_tensors_are_the_reference_s(namespace, layout):
+    """Kernels are for strided ones; values and gradients are those of plain torch."""
+
+    @wb.op(f"{namespace}::product")
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+    @wb.op(f"{namespace}::same")
+    def same(a: Tensor) -> Tensor:
+        return a
+
+    a, b = getattr(torch.tensor([[1.0, 0], [2, 3]]), layout)(), torch.tensor([[1.0], [4]], requires_grad=True)
+    assert product(a, b).tolist() == [[1], [14]]
+    if layout == "to_sparse":  # torch.func has no gradients with the other one
+        assert torch.equal(torch.autograd.grad(product(a, b).sum(), b)[0], torch.autograd.grad((a @ b).sum(), b)[0])
+    assert not product.case_list(), "no inputs like these can be drawn"
+    out = same(a)
+    assert out is not a and out.layout == a.layout and out.to_dense().tolist() == [[1, 0], [2, 3]]
+    product.cases(lambda t: [(t(2, 2), t(2, 1))])
+    wb.cpp(
+        product,
+        """\
+//! m, k = a.shape
+//! n = b.shape[1]
+//! out = empty(m, n)
+void product(const float* a, const float* b, float* out, int64_t m, int64_t k, int64_t n) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = 0;
+      for (int64_t l = 0; l < k; ++l) sum += a[i * k + l] * b[l * n + j];
+      out[i * n + j] = sum;
+    }
+}
+""",
+    )
+    assert product(a, b).tolist() == product(a.to_dense(), b).tolist() == [[1], [14]]
+
+
 def test_outputs_never_alias(namespace):
     @wb.op(f"{namespace}::views")
     def views(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -295,6 +335,46 @@ def test_kernel_on_a_device(rms):
     assert rms.slots["forward", "cpu"].number == 1
     with pytest.raises(SchemaError, match=r"rms has no version 7; the last one is 1"):
         rms.restore(7)
+
+
+def test_functions_without_defaults_are_given_all_arguments(namespace):
+    """torch leaves out the last arguments where they are as by default."""
+
+    @wb.op(f"{namespace}::line")
+    def line(x: Tensor, k: float = 2.0, *, b: float = 1.0) -> Tensor:
+        return x * k + b
+
+    line.cases(lambda t: [t(3)])
+    seen = []
+
+    @line.kernel("cpu")
+    def _(x, k, *, b):
+        seen.append((k, b))
+        return x * k + b
+
+    @line.fake
+    def _(x, k, *, b):
+        assert (k, b) == (2.0, 1.0)
+        return torch.empty_like(x)
+
+    @line.backward
+    def _(grad_out, k, *, b):
+        return grad_out * k * b
+
+    x = torch.ones(2, requires_grad=True)
+    assert line(x).tolist() == torch.compile(lambda t: line(t), backend="aot_eager")(x).tolist() == [3, 3]
+    assert getattr(torch.ops, namespace).line(x, 3.0).tolist() == [4, 4]
+    assert seen[-1] == (3.0, 1.0)
+    assert torch.autograd.grad(line(x, b=5.0).sum(), x)[0].tolist() == [10, 10]
+    assert line.check().ok
+
+
+@pytest.mark.parametrize("what", ["kernel", "fake"])
+def test_a_function_of_other_arguments(rms, what):
+    decorate = rms.kernel("cpu") if what == "kernel" else rms.fake
+    with pytest.raises(SchemaError, match=rf"{what} names does not fit, too many .*; write def _\(x, w, eps\)"):
+        decorate(lambda x, w: x)
+    assert rms(torch.ones(1, 2), torch.ones(2)).shape == (1, 2)
 
 
 def test_a_kernel_on_an_unknown_device(rms):

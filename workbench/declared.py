@@ -123,7 +123,7 @@ class Declared(Live):
         place = python_kernel.device_of(self, device)
 
         def decorate(function: Callable) -> Callable:
-            self._takes("kernel", function)
+            self._takes_a_call("kernel", function)
             return python_kernel.install(self, function, place)
 
         return decorate
@@ -149,7 +149,7 @@ class Declared(Live):
     @in_turn
     def fake(self, function: Callable) -> Callable:
         """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell."""
-        self._takes("fake", function)
+        self._takes_a_call("fake", function)
         self.definition.fake = function
         self.changed()
         return function
@@ -176,16 +176,21 @@ class Declared(Live):
         self._judge_again()
         return function
 
-    def _takes(self, what: str, function: object, given: Sequence[str] = ()) -> None:
+    def _takes_a_call(self, what: str, function: object) -> None:
+        """SchemaError for what is no function of the op's arguments."""
+        positional, keywords = [a.name for a in self.schema.positional], [a.name for a in self.schema.keyword_only]
+        self._takes(what, function, positional, keywords)
+
+    def _takes(self, what: str, function: object, given: Sequence[str] = (), keywords: Sequence[str] = ()) -> None:
         """SchemaError for what stands under a decorator and is no function, or none that takes what it is given."""
         if not callable(function):
             raise SchemaError(f"{self.qualname}: @{self.name}.{what} stands above a function, got {function!r}")
-        if not given:
+        if not given and not keywords:
             return
         try:
-            inspect.signature(function).bind(*given)
+            inspect.signature(function).bind(*given, **dict.fromkeys(keywords))
         except ValueError:  # built in: its signature cannot be read
             return
         except TypeError as error:
-            wanted = f"def _({', '.join(given)})"
+            wanted = f"def _({', '.join([*given, *(['*'] if keywords else []), *keywords])})"
             raise SchemaError(f"{self.qualname}: what {what} names does not fit, {error}; write {wanted}") from None

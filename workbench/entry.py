@@ -34,7 +34,7 @@ DIRECT = """\
 
 AUTOGRAD = """\
 def {name}(__keyset, {parameters}):
-    if __dual._current_level >= 0 or __modes() and __forward_mode() or __grad_enabled() and ({wants}):
+{required}    if __dual._current_level >= 0 or __modes() and __forward_mode() or __grad_enabled() and ({wants}):
         return __differentiable(__keyset, [{values}])
     return __redispatch(__keyset & __after_autograd, {arguments})
 """
@@ -88,13 +88,22 @@ def _direct(schema: Schema, device: str) -> str:
 
 def autograd_text(schema: Schema) -> str:
     """The kernel on torch's Autograd key: a graph node only where a gradient is wanted."""
+    required = [a.name for a in schema.arguments if a.type == "Tensor"]
+    missing, given = " or ".join(f"{n} is None" for n in required), ", ".join(f"{n}={n}" for n in required)
     return AUTOGRAD.format(
         name=f"{schema.name}_autograd",
+        required=f"    if {missing}:\n        raise __absent({schema.qualname!r}, {given})\n" if required else "",
         parameters=parameters(schema),
         values=", ".join(a.name for a in schema.arguments),
         arguments=arguments(schema),
         wants=wants_gradient(schema),
     )
+
+
+def absent(qualname: str, **tensors: object) -> TypeError:
+    """torch hands None on for a tensor that must be there."""
+    names = " and ".join(name for name, value in tensors.items() if value is None)
+    return TypeError(f"{qualname}: {names} must be a Tensor, got None; what may be left out is `Tensor | None`")
 
 
 def compiled(text: str, schema: Schema, names: dict[str, object], part: str = "") -> Callable:
@@ -116,6 +125,7 @@ def compiled(text: str, schema: Schema, names: dict[str, object], part: str = ""
         "__dual": forward_ad,
         "__grad_enabled": torch.is_grad_enabled,
         "__compiling": torch.compiler.is_compiling,
+        "__absent": absent,
         "__plain": frozenset({torch.Tensor, torch.nn.Parameter}),
         "__after_autograd": torch._C._after_autograd_keyset,
         **{f"__default_{a.name}": a.default for a in schema.arguments if not a.required},

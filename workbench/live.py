@@ -117,7 +117,7 @@ class Live:
             return unheard(args, kwargs)
         tensors = flat([*args, *kwargs.values()])
         key = tuple((t.shape, t.dtype) for t in tensors)
-        if key in self._learnt or not all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
+        if key in self._learnt or not all(map(_drawable, tensors)):
             return unheard(args, kwargs)
         self._learnt[key] = learn(args, kwargs, self.schema)
         return lambda: self._learnt.pop(key, None)
@@ -200,6 +200,11 @@ class Live:
         self.notes = notes
         for note in notes:
             print(f"{self.name}: {note}")
+
+
+def _drawable(x: torch.Tensor) -> bool:
+    """Can inputs like it be made from a seed? Of sparse and quantised tensors, and of subclasses, none are."""
+    return type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided and not x.is_quantized
 
 
 def _known_better(held: Version, version: Version) -> Version:

@@ -37,6 +37,7 @@ class PythonKernel:
         count, wanted = len(schema.outputs), len(schema.outputs) + len(schema.saves)
 
         def forward(*args, **kwargs):
+            args, kwargs = op.definition.complete(args, kwargs)
             out = self.function(*args, **kwargs)
             several = isinstance(out, (tuple, list)) and wanted > 1
             given = [] if out is None else list(out) if several else [out]

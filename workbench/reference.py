@@ -58,6 +58,12 @@ class Definition:
         count = len(self.schema.positional)
         return list(values[:count]), {a.name: v for a, v in zip(self.schema.keyword_only, values[count:], strict=True)}
 
+    def complete(self, args: Sequence, kwargs: dict) -> tuple[Sequence, dict]:
+        """A call with all its arguments: torch leaves out the last ones where they are as by default."""
+        if len(args) + len(kwargs) == len(self.schema.arguments):
+            return args, kwargs
+        return self.split(self.order(tuple(args), kwargs))
+
     def run(self, args: Sequence, kwargs: dict) -> object:
         """The reference on these arguments, as the op's own kernel: its outputs share storage with nothing."""
         reference = self._reference()
@@ -81,6 +87,8 @@ class Definition:
                 f"{self.schema.qualname} has no fake: nothing says what it gives without running it; give one with "
                 "@op.fake, or a reference with wb.op. With cases, op.check() offers one"
             )
+        if self.fake:
+            args, kwargs = self.complete(args, kwargs)
         try:
             with torch._C._DisableAutocast(), _WithoutGenerators():
                 out = function(*args, **kwargs)
@@ -190,17 +198,19 @@ def flat(values: object) -> list[torch.Tensor]:
 
 
 def storage(t: torch.Tensor) -> int:
-    """The identity of a tensor's storage, for real and fake tensors."""
-    return t.untyped_storage()._cdata
+    """The identity of a tensor's storage, for real and fake tensors; of the tensor itself where it has none."""
+    try:
+        return t.untyped_storage()._cdata
+    except NotImplementedError:  # sparse
+        return id(t)
 
 
 def _apart(t: torch.Tensor, seen: set[int]) -> torch.Tensor:
     """A library op gets no alias check at run time, so an output that shares storage is cloned here."""
-    try:
-        key = storage(t)
-    except NotImplementedError:  # tensors without storage cannot alias
-        return t
-    if any(isinstance(s, int) and s == 0 for s in t.stride()):  # expanded: nothing can be written to it
+    key = storage(t)
+    if t.layout is torch.strided and any(
+        isinstance(s, int) and s == 0 for s in t.stride()
+    ):  # expanded: nothing can be written to it
         t = t.clone(memory_format=torch.contiguous_format)
         key = storage(t)
     if key in seen:

@@ -185,7 +185,7 @@ def _from_user(definition: Definition, incoming, values, outputs, saved) -> list
     given |= dict(zip([n for n in results if n not in schema.mutated], outputs, strict=False))
     given |= dict(zip(schema.saves, saved, strict=False))
     given |= {f"grad_{n}": g for n, g in zip(results, incoming, strict=True)}
-    out = backward(*[given[n] for n in inspect.signature(backward).parameters])
+    out = backward(**{n: given[n] for n in inspect.signature(backward).parameters})
     out = list(out) if isinstance(out, (tuple, list)) else [out]
     moving = [v for v, a in zip(values, schema.arguments, strict=True) if _moves(v, a)]
     if len(moving) == 1 and isinstance(moving[0], (list, tuple)) and not (out and isinstance(out[0], (list, tuple))):
@@ -223,6 +223,8 @@ def _laid_out(found: Iterator, argument, arguments: Sequence, used: set) -> torc
         return torch.zeros_like(argument)
     if torch._C._functorch.is_functorch_wrapped_tensor(gradient):
         return gradient  # inside a transform nothing is handed to the dispatcher, so nothing can alias
+    if (argument.layout, gradient.layout) != (torch.strided, torch.strided):
+        return gradient.clone()  # sparse: torch's own gradients are as they come, too
     if not used:
         used.update(storage(t) for t in flat(list(arguments)))
     if argument.is_contiguous():

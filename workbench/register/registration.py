@@ -20,6 +20,7 @@ from ..reference import Definition, flat
 from ..schema import Schema, spell_results
 from . import gradient, pullback
 from .batching import batched, batched_backward
+from .eager import eager
 from .inlined import Inlined
 from .layouts import Layouts
 from .names import destroy_library, forget_name, keep_alive
@@ -107,7 +108,7 @@ class Registration:
 
         names = {schema.name: (public, fake), f"{schema.name}_forward": (forward, fake_forward)}
         for name, (kernel, faked) in names.items():
-            library.impl(name, kernel, "CompositeExplicitAutograd")
+            library.impl(name, eager(kernel), "CompositeExplicitAutograd")
             torch.library.register_fake(f"{schema.namespace}::{name}", faked, lib=library)
             if schema.mutated:
                 library.impl(name, bumps_versions(schema, self._overload(name)), "ADInplaceOrView", with_keyset=True)
@@ -132,11 +133,11 @@ class Registration:
             "forward_mode": gradient.forward_mode,
         }
         function = compiled(autograd_text(schema), schema, names, " autograd")
-        library.impl(schema.name, function, "Autograd", with_keyset=True)
+        library.impl(schema.name, eager(function), "Autograd", with_keyset=True)
         name = backward.partition("::")[2]
-        owner.impl(name, pullback.default_backward(op), "CompositeExplicitAutograd")
+        owner.impl(name, eager(pullback.default_backward(op)), "CompositeExplicitAutograd")
         torch.library.register_fake(backward, pullback.fake_backward(self.definition), lib=owner)
-        owner.impl(name, gradient.differentiable_backward(op), "Autograd", with_keyset=True)
+        owner.impl(name, eager(gradient.differentiable_backward(op)), "Autograd", with_keyset=True)
         owner.impl(name, batched_backward(self.backward_op), "FuncTorchBatched", with_keyset=True)
 
     # ------------------------------------------------------------ kernels
@@ -145,7 +146,7 @@ class Registration:
         """A Python function as the kernel of `name` ("f", "f_forward", ...) on a device; replaces the former one."""
         self.clear_kernel(name, device)
         library = Library(self.schema.namespace, "IMPL")
-        library.impl(name, function, device.upper())
+        library.impl(name, eager(function), device.upper())
         self._kernels[name, device] = library
 
     def clear_kernel(self, name: str, device: str) -> None:
@@ -155,7 +156,7 @@ class Registration:
 
     def go_direct(self, device: str, function: Callable | None) -> None:
         """The op's own call reaches this function without torch's dispatcher, for plain tensors of that device."""
-        self.direct = (device, function) if function is not None else None
+        self.direct = (device, eager(function)) if function is not None else None
         own: Any = type(self._op)
         own.__call__ = entry(self)
 

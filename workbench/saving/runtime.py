@@ -23,6 +23,7 @@ def modules(ops: Sequence[SavedOp]) -> dict[str, str]:
         "holes": borrowed.module("holes", places=_HERE),
         "gradient": borrowed.module("register.gradient", places=_HERE),
         "pullback": borrowed.module("register.pullback", places=_HERE),
+        "eager": borrowed.module("register.eager", places=_HERE),
         "batching": borrowed.module("register.batching", places=_HERE),
         "entry": entry(),
         "register": templates.render("python/register.py.j2"),
@@ -73,7 +74,8 @@ def schema() -> str:
 
 def entry() -> str:
     """The few lines that run at every call."""
-    keep = ("QUIET", "AUTOGRAD", "autograd_text", "compiled", "parameters", "arguments", "all_plain", "wants_gradient")
+    texts = ("QUIET", "AUTOGRAD", "autograd_text", "compiled")
+    keep = (*texts, "absent", "parameters", "arguments", "all_plain", "wants_gradient")
     text = borrowed.module("entry", keep=keep, places=_HERE)
     return text.rstrip() + _QUIET
 
