@@ -24,6 +24,8 @@ TITLES = {
     "call_overhead": "One call on 16 floats, against `torch.mul`",
     "gpu_latency": "On a GPU, from running a cell to its new version, installed and checked",
     "gpu_speed": "On a GPU: one call on 1,024 floats, and rmsnorm forward on 8192 x 8192 bfloat16",
+    "gpu_tests_1": "The tests that want a GPU, on one",
+    "gpu_tests_2": "The tests that want a GPU, on two",
     "inspect_latency": "`op.inspect()` of a text never compiled before, without a GPU",
     "trust_speed": "Checks, mutants and ways to die",
     "bench_trust": "Can a verdict be believed?",
