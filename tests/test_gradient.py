@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import Tensor, func
@@ -747,3 +749,74 @@ def test_a_compared_op_takes_its_gradient_from_a_backward_cell(namespace):
            " float* grad_x, int64_t n) { for (int64_t i = 0; i < n; ++i) grad_x[i] = 2 * grad_out[i]; }")  # fmt: skip
     (grad,) = torch.autograd.grad(twice(x).sum(), x)
     assert grad.equal(torch.full((5, 3), 2.0))
+
+
+class Square(torch.autograd.Function):
+    """As most are written: torch.func takes none without `setup_context`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * ctx.saved_tensors[0] * grad
+
+
+def test_a_reference_may_use_any_autograd_function(namespace):
+    @wb.op(f"{namespace}::squared")
+    def squared(x: Tensor, y: Tensor, idle: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return Square.apply(x) + y.detach(), (x > 0).sum(), x.detach() * 2
+
+    x, y, idle = (torch.tensor([1.0, -3.0], requires_grad=True) for _ in range(3))
+    out, _, cut = squared(x, y, idle)
+    assert not cut.requires_grad
+    found = torch.autograd.grad(out, [x, y, idle], torch.tensor([1.0, 10.0]))
+    assert [g.tolist() for g in found] == [[2, -60], [0, 0], [0, 0]]
+
+
+def test_gradients_of_gradients_and_under_transforms_are_those_of_torch(namespace):
+    """Autograd alone goes back once; torch.func, where more is asked for."""
+
+    @wb.op(f"{namespace}::cube")
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    (once,) = torch.autograd.grad(cube(x).sum(), x, create_graph=True)
+    (twice,) = torch.autograd.grad(once.sum(), x)
+    assert once.tolist() == [3, 12] and twice.tolist() == [6, -12]
+    assert torch.func.grad(lambda t: cube(t).sum())(x.detach()).tolist() == [3, 12]
+    assert torch.func.hessian(lambda t: cube(t).sum())(x.detach()).diagonal().tolist() == [6, -12]
+    _, product = torch.autograd.functional.vhp(lambda t: cube(t).sum(), x.detach(), torch.ones(2))
+    assert product.tolist() == [6, -12]
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x.detach().requires_grad_(), torch.ones(2))
+        (grad,) = torch.autograd.grad(cube(dual).sum(), dual, create_graph=True)
+        assert torch.autograd.forward_ad.unpack_dual(grad).tangent.tolist() == [6, -12]
+
+
+def test_a_decorated_backward_takes_what_it_names(namespace):
+    @wb.op(f"{namespace}::doubled")
+    def doubled(x: Tensor, k: float = 2.0) -> Tensor:
+        return x * k
+
+    def logged(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            seen.append((args, sorted(kwargs)))
+            return function(*args, **kwargs)
+
+        return call
+
+    seen: list = []
+
+    @doubled.backward
+    @logged
+    def _(grad_out, k):
+        return grad_out * k
+
+    x = torch.ones(2, requires_grad=True)
+    assert torch.autograd.grad(doubled(x, 3.0).sum(), x)[0].tolist() == [3, 3]
+    assert seen == [((), ["grad_out", "k"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 
@@ -47,3 +48,7 @@ def spread(gradients: object, tensors: Sequence, where: str) -> list:
             "gradient or None for each"
         )
     return [g for g, t in zip(found, tensors, strict=True) if t is not None]
+
+
+def differentiable_type(t: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex())

@@ -14,10 +14,10 @@ from . import edit_times, slots, source, tiers, waiting, which
 from .build import includes
 from .case import Case
 from .errors import WorkbenchError, stopped
+from .holes import differentiable_type
 from .judge import examine, verdict
 from .judge.evidence import learn_layout
 from .reference import flat
-from .register.pullback import differentiable_type
 from .reports.report import Line
 from .source import Source
 from .tiers import Kernel

@@ -11,9 +11,9 @@ from ..check import agree
 from ..check.cures import cure, in_language
 from ..directives import tied
 from ..errors import BuildError, TrialError
+from ..holes import differentiable_type
 from ..measure import rough
 from ..reference import flat
-from ..register.pullback import differentiable_type
 from ..reports.report import NOT_RUN, Line, Mismatch, Outcome, Trial
 from ..show import words
 from ..source import LANGUAGE_DEVICES

@@ -17,10 +17,10 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from ..errors import SchemaError
-from ..holes import hollow, opened, refill
+from ..holes import differentiable_type, hollow, opened, refill
 from ..reference import Definition, flat
 from ..schema import Schema
-from .pullback import cut, differentiable_type, gradient_flags, is_absent, pulled_back, refuse_random
+from .pullback import cut, gradient_flags, is_absent, pulled_back, refuse_random
 from .traces import made_by, refuse_another
 
 

@@ -8,18 +8,19 @@ The autograd nodes that call it are in `gradient`.
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeGuard
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from ..errors import SchemaError
-from ..holes import refill, spread
+from ..holes import differentiable_type, refill
 from ..reference import Definition, flat, storage
 from ..schema import Schema
+from .vjp import vjp
+from .written import written
 
 
 def backward_schema(schema: Schema) -> str:
@@ -65,24 +66,25 @@ def is_absent(t: torch.Tensor) -> bool:
     return t.dtype is torch.uint8 and t.dim() == 1 and t.numel() == 0
 
 
-def differentiable_type(t: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex())
-
-
 _SWITCHED_OFF = (
     "AutogradCPU", "AutogradCUDA", "AutogradOther", "ADInplaceOrView", "FuncTorchDynamicLayerFrontMode",
     "FuncTorchDynamicLayerBackMode", "FuncTorchGradWrapper", "FuncTorchBatched",
 )  # fmt: skip
 
 
-@contextmanager
-def autograd_on() -> Iterator[None]:
-    """Autograd and functorch inside a kernel, where the dispatcher or a mode around it has switched them off."""
+@functools.cache
+def _switched_off() -> torch._C.DispatchKeySet:
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
     for key in _SWITCHED_OFF:
         keys = keys | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return keys
+
+
+@contextmanager
+def autograd_on() -> Iterator[None]:
+    """Autograd and functorch inside a kernel, where the dispatcher or a mode around it has switched them off."""
     include = torch._C._dispatch_tls_local_include_set()
-    exclude = torch._C._dispatch_tls_local_exclude_set() - keys
+    exclude = torch._C._dispatch_tls_local_exclude_set() - _switched_off()
     with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
         yield
 
@@ -104,7 +106,8 @@ def pulled_back(definition: Definition, arguments: Sequence) -> object:
     if not flat(incoming):
         gradients = [None] * len(flat(values))  # nothing comes in: nothing goes out
     elif definition.backward is not None:
-        gradients = _from_user(definition, incoming, values, outputs, saved)
+        names = [n for n, _ in tensor_results(schema)]
+        gradients = written(definition, dict(zip(names, incoming, strict=True)), values, outputs, saved)
     elif definition.reference is None:
         raise SchemaError(
             f"{schema.qualname} has no gradient: it has no reference. Write @op.backward, a cell for "
@@ -159,7 +162,7 @@ def _from_reference(definition: Definition, incoming: Sequence, values: list) ->
         results = definition.inline(refill(values, placed))
         return tuple(r for r in results if differentiable_type(r))
 
-    results, pull = torch.func.vjp(function, *[tensors[i] for i in floats])[:2]
+    results, pull = vjp(function, *[tensors[i] for i in floats])
     flat_incoming = [g for group in incoming for g in (group if isinstance(group, (list, tuple)) else [group])]
     kinds = [differentiable_type(r) for r in _shapes_of(definition, values, len(flat_incoming), results)]
     cotangents = [g for g, moves in zip(flat_incoming, kinds, strict=True) if moves]
@@ -174,42 +177,6 @@ def _shapes_of(definition: Definition, values: list, count: int, results: Sequen
         return list(results)
     with torch.no_grad():
         return list(definition.inline(values))
-
-
-def _from_user(definition: Definition, incoming, values, outputs, saved) -> list:
-    """`@op.backward` takes what it names and returns gradients in the order of the floating tensor arguments."""
-    schema, backward = definition.schema, definition.backward
-    assert backward is not None
-    results = [n for n, _ in tensor_results(schema)]
-    given = dict(zip([a.name for a in schema.arguments], values, strict=True))
-    given |= dict(zip([n for n in results if n not in schema.mutated], outputs, strict=False))
-    given |= dict(zip(schema.saves, saved, strict=False))
-    given |= {f"grad_{n}": g for n, g in zip(results, incoming, strict=True)}
-    out = backward(**{n: given[n] for n in inspect.signature(backward).parameters})
-    out = list(out) if isinstance(out, (tuple, list)) else [out]
-    moving = [v for v, a in zip(values, schema.arguments, strict=True) if _moves(v, a)]
-    if len(moving) == 1 and isinstance(moving[0], (list, tuple)) and not (out and isinstance(out[0], (list, tuple))):
-        out = [out]  # the gradients of the only argument, which is a list
-    if len(out) != len(moving):
-        raise SchemaError(
-            f"{schema.qualname}: backward returned {len(out)} gradients, the floating-point tensor arguments are "
-            f"{len(moving)}"
-        )
-    source = iter(out)
-    placed: list = []
-    for v, a in zip(values, schema.arguments, strict=True):
-        if a.is_tensor_list:
-            grads = next(source) if _moves(v, a) else [None] * len(v)
-            placed.extend(spread(grads, v, f"{schema.qualname}: argument {a.name!r}"))
-        elif a.is_tensor and v is not None:
-            placed.append(next(source) if _moves(v, a) else None)
-    return placed
-
-
-def _moves(value: object, argument) -> bool:
-    if argument.is_tensor_list:
-        return any(differentiable_type(t) for t in flat(value))
-    return argument.is_tensor and differentiable_type(value)
 
 
 def _laid_out(found: Iterator, argument, arguments: Sequence, used: set) -> torch.Tensor:

@@ -22,6 +22,8 @@ def modules(ops: Sequence[SavedOp]) -> dict[str, str]:
         "reference": borrowed.module("reference", places=_HERE),
         "holes": borrowed.module("holes", places=_HERE),
         "gradient": borrowed.module("register.gradient", places=_HERE),
+        "vjp": borrowed.module("register.vjp"),
+        "written": borrowed.module("register.written", places=_HERE),
         "pullback": borrowed.module("register.pullback", places=_HERE),
         "eager": borrowed.module("register.eager", places=_HERE),
         "batching": borrowed.module("register.batching", places=_HERE),
