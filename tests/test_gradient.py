@@ -11,6 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import workbench as wb
 from workbench import SchemaError
+from workbench.check.cures import cure
 
 K = 2.0  # product(x, y) = x * x * y * K
 
@@ -774,6 +775,10 @@ def test_a_reference_may_use_any_autograd_function(namespace):
     assert not cut.requires_grad
     found = torch.autograd.grad(out, [x, y, idle], torch.tensor([1.0, 10.0]))
     assert [g.tolist() for g in found] == [[2, -60], [0, 0], [0, 0]]
+    (once,) = torch.autograd.grad(squared(x, y, idle)[0].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="setup_context") as caught:
+        torch.autograd.grad(once.sum(), x)
+    assert cure("second derivatives", str(caught.value)).startswith("Give that Function `setup_context`")
 
 
 def test_gradients_of_gradients_and_under_transforms_are_those_of_torch(namespace):

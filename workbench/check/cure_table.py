@@ -111,6 +111,8 @@ TABLE: tuple[Cure, ...] = (
     Cure("autograd registration", r".", "the gradient is made inside the kernel",
          "Give the gradient with @op.backward or a backward cell, not inside the kernel."),
     # gradients
+    Cure("", r"setup_context", "torch.func cannot take an autograd.Function of the reference: gradients of gradients, vmap",
+         "Give that Function `setup_context`, and a forward without ctx; gradients of first order need neither."),
     Cure("gradients", r"has no gradient|not require grad", "an output has no gradient, the reference's has one",
          "An output is cut from the graph: look for detach()."),
     Cure("gradients", r"random", "an op that draws random numbers has no gradient by default",
