@@ -51,12 +51,15 @@ class _Forward(_SingleLevelFunction):
                 results = op.public_op.redispatch(below, *args, **kwargs)
             outputs = [] if results is None else list(results) if len(schema.outputs) > 1 else [results]
             saved = []
-        template.extend(hollow(outputs))
+        holes = hollow(outputs)
+        template.extend(holes)
         if not definition.backward_is_kernel(tensors[0].device.type):
             refuse_random(definition, values)
         mutated = [v for v, a in zip(written, schema.arguments, strict=True) if a.mutated] if schema.mutated else []
         outputs = [o for o in outputs if isinstance(o, (torch.Tensor, list, tuple))]
-        ctx.op, ctx.values, ctx.outputs, ctx.results = op, hollow(values), hollow(outputs), hollow(mutated + outputs)
+        ctx.op, ctx.values = op, hollow(values)
+        ctx.outputs = holes if len(outputs) == len(holes) else hollow(outputs)
+        ctx.results = hollow(mutated + outputs) if mutated else ctx.outputs
         ctx.set_materialize_grads(False)
         ctx.made = made_by(op, tensors[0].device.type)
         gave = flat(outputs)

@@ -259,8 +259,9 @@ def refuse_random(definition: Definition, values: Sequence) -> None:
             f"{name} draws random numbers, so it has no gradient by default: its vjp would run the reference again and "
             "draw others. Write @op.backward, or take a seed or the noise as an argument."
         )
-    device = next((t.device.type for t in flat(list(values))), "cpu")
-    if definition.compare is not None and definition.forward_is_kernel(device):
+    if definition.compare is None:
+        return
+    if definition.forward_is_kernel(next((t.device.type for t in flat(list(values))), "cpu")):
         raise SchemaError(
             f"{name} has a @compare, so its forward kernel may give other values than the reference, and the "
             "reference's vjp would not be its gradient. Write @op.backward or a backward cell."
