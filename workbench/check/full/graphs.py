@@ -14,6 +14,7 @@ from ...inputs import fresh, tensors_in
 from ...reports.report import Row
 from .. import agree
 from ..sample import Checkable, Sample, failed, first_line
+from .inductor import scalar_code
 
 
 def recompilations(
@@ -138,7 +139,7 @@ def inductor(sample: Sample) -> Row:
         left = []
         for f in (around, compiled):
             args = _flat_inputs(sample, sample.case)
-            with torch.no_grad():
+            with torch.no_grad(), scalar_code():
                 out, _ = f(*args)
             left.append(
                 tensors_in(
