@@ -173,7 +173,11 @@ class Nursery:
         return Child(self.control, self.wakeup, [*self.waiting, *self.spent])
 
     def bury_twins(self) -> None:
-        self.twins -= {pid for pid in self.twins if os.waitpid(pid, os.WNOHANG)[0]}
+        """Those that have ended, with the children that they left."""
+        ended = {pid for pid in self.twins if os.waitpid(pid, os.WNOHANG)[0]}
+        self.twins -= ended
+        if ended:
+            self._end_strays()
 
     def _end_strays(self) -> None:
         """End processes that a job left outside its group: they became our children when their own parent died."""
