@@ -3,8 +3,8 @@
     python -m benchmarks.call_overhead [--quick]
 
 All of them multiply two tensors and are called in turn, round after round; ratios are taken within a round. With a
-gradient wanted the forward call alone is timed, with what it records. `--quick` leaves out the C++ op, whose build
-takes 25 s. Needs no GPU.
+gradient wanted the forward call alone is timed, with what it records; then the way back alone. `--quick` leaves out the
+C++ op, whose build takes 25 s. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ NAMES = {
     "stable": "C++ op, stable ABI (STABLE_TORCH_LIBRARY)",
     "host": "ours, host tier, op(...)",
     "host_ops": "ours, host tier, torch.ops",
+    "reference": "ours, the gradient from the reference",
+    "cell": "ours, a backward cell",
 }
 WANTED = {("ours", False): 2.5, ("ours_ops", False): 5.5}
 NO_GRADIENT = ("cpp", "stable")
@@ -79,6 +81,17 @@ KERNEL = """\
 //! out = empty(x.shape)
 void mul(const float* x, const float* y, float* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = x[i] * y[i];
+}
+"""
+BACKWARD = """\
+//! n = x.numel()
+//! grad_x = empty(x.shape)
+//! grad_y = empty(x.shape)
+void backward(const float* grad_out, const float* x, const float* y, float* grad_x, float* grad_y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    grad_x[i] = grad_out[i] * y[i];
+    grad_y[i] = grad_out[i] * x[i];
+  }
 }
 """
 
@@ -162,7 +175,27 @@ def measure(quick: bool) -> dict[str, dict[str, list[float]]]:
         }
         number = 1000 if wanted else 2000
         found["gradient" if wanted else "no gradient"] = interleaved(timers, number=number)
+    found["backward"] = backwards({n: calls[n] for n in ("torch.mul", "cpp_autograd", "custom_op") if n in calls})
     return found
+
+
+def backwards(calls: dict[str, Callable]) -> dict[str, list[float]]:
+    """Seconds of `torch.autograd.grad` on a result that was computed before."""
+    import workbench as wb
+
+    say("backward ...")
+    calls = calls | {"reference": defined("mul_reference", KERNEL.replace("mul(", "mul_reference("))}
+    calls["cell"] = defined("mul_cell", KERNEL.replace("mul(", "mul_cell("))
+    wb.cpp("mul_cell.backward", BACKWARD)
+    x, y = (torch.randn(ELEMENTS, requires_grad=True) for _ in range(2))
+    sent = torch.randn(ELEMENTS)
+    timers = {}
+    for name, call in calls.items():
+        given = {"grad": torch.autograd.grad, "out": call(x, y), "x": x, "y": y, "sent": sent}
+        for got, want in zip(torch.autograd.grad(given["out"], (x, y), sent, True), (sent * y, sent * x), strict=True):
+            torch.testing.assert_close(got, want)
+        timers[name] = timeit.Timer("grad(out, (x, y), sent, True)", globals=given)
+    return interleaved(timers, number=500)
 
 
 def figures(samples: dict[str, dict[str, list[float]]]) -> list[Figure]:
