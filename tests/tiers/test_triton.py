@@ -467,3 +467,33 @@ def test_triton_files(tmp_path, namespace):
     assert _headers(folder / "scale_triton.py", None) == (folder / "blocks.py",)
     with pytest.raises(wb.SchemaError, match=r"a Triton file ends in _triton\.py"):
         wb.triton(op, SCALE, file=str(tmp_path / "scale.py"))
+
+
+ROWS = """\
+@triton.jit
+def kernel(g, x, dx, stride, n, B: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, B)
+    v = tl.load(x + row * stride + c, c < n, 0.0) * tl.load(g + row * stride + c, c < n, 0.0)
+    tl.store(dx + row * stride + c, 2 * v, c < n)
+
+def square(x):
+    return x * x
+
+def backward(grad_out, x):
+    dx = torch.empty_like(x)
+    kernel[(x.size(0),)](grad_out, x, dx, x.stride(0), x.size(1), B=triton.next_power_of_2(x.size(1)))
+    return dx
+"""
+
+
+def test_a_gradient_lies_as_a_backward_counts_on_that_reads_another_tensors_strides(namespace):
+    @wb.op(f"{namespace}::square")
+    def square(x: Tensor) -> Tensor:
+        return x * x
+
+    square.cases(lambda t: [(t(5, 123),)], dtypes=(torch.float32,))
+    wb.triton(square, ROWS)
+    x = torch.randn(5, 123, requires_grad=True)
+    for total in (lambda y: y.sum(), lambda y: (y * torch.ones(123, 5).t()).sum()):  # strides 0 and 0; 1 and 5
+        (gradient,) = torch.autograd.grad(total(square(x)), x)
+        assert torch.equal(gradient, 2 * x)

@@ -22,6 +22,8 @@ class Plan:
     `arguments` are the native op's, in order, and `takes` those that the launcher names, in its own order. A backward
     gives None for the gradients of those in `left_out`.
     `contiguous`: the cell reads no strides, so it counts on contiguous tensors. `file` and `line` are the launcher's.
+    `unread`: gradients that arrive in a backward which reads strides, and none of theirs: it counts on those of what
+    they are gradients of.
     """
 
     schema: Schema
@@ -33,6 +35,7 @@ class Plan:
     contiguous: bool = False
     file: str = ""
     line: int = 0
+    unread: tuple[str, ...] = ()
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -68,7 +71,7 @@ def size(values: Mapping[str, Any]) -> int:
 
 def call(plan: Plan, function: Callable, values: Mapping[str, Any]) -> list[Any]:
     """Call the launcher; all results in order, as the op gives them. SchemaError where they are not what it gives."""
-    given = settled(plan, values) if plan.contiguous else values
+    given = settled(plan, values) if plan.contiguous else alike(plan, values) if plan.unread else values
     returned = function(**{n: given[n] for n in plan.takes})
     if plan.slot == "backward":
         return gradients(plan, values, returned)
@@ -125,6 +128,27 @@ def settled(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
             )
         several = isinstance(value, (list, tuple))
         found[a.name] = [t if t is None else t.contiguous() for t in value] if several else value.contiguous()
+    return found
+
+
+def alike(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Gradients whose strides are not read, with those of their output, or of an argument of that shape.
+
+    What `y.sum()` sends back is one element, expanded: a launcher that takes its rows to lie like those of x would
+    read past its end.
+    """
+    found = dict(values)
+    others = [values[n] for n in (*plan.schema.outputs, *values) if n in values and n not in plan.unread]
+    for name in plan.unread:
+        gradient = values[name]
+        if not isinstance(gradient, torch.Tensor):
+            continue
+        like = next((t for t in others if isinstance(t, torch.Tensor) and t.shape == gradient.shape), None)
+        if like is None or like.is_contiguous():
+            found[name] = gradient.contiguous()
+        else:
+            wanted = torch.empty_like(like, dtype=gradient.dtype)
+            found[name] = gradient if gradient.stride() == wanted.stride() else wanted.copy_(gradient)
     return found
 
 
