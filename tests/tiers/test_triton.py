@@ -497,3 +497,9 @@ def test_a_gradient_lies_as_a_backward_counts_on_that_reads_another_tensors_stri
     for total in (lambda y: y.sum(), lambda y: (y * torch.ones(123, 5).t()).sum()):  # strides 0 and 0; 1 and 5
         (gradient,) = torch.autograd.grad(total(square(x)), x)
         assert torch.equal(gradient, 2 * x)
+
+
+def test_a_check_of_what_was_not_compiled_yet_names_no_architecture(namespace):
+    op = wb.triton(f"{namespace}::scale", SCALE)
+    (row,) = [r for r in op.check().rows if r.case == "forward cuda v1"]
+    assert row.detail == "not compiled yet, not run: no GPU here"

@@ -211,6 +211,12 @@ def described(kernel: Any, given: Mapping[str, Any], *, exact: bool = False) -> 
     return ", ".join(parts)
 
 
+def multiples(given: Mapping[str, Any]) -> int:
+    """How many integers and addresses are multiples of 16, which Triton makes use of."""
+    numbers = [address(v) if isinstance(v, torch.Tensor) else v for v in given.values()]
+    return sum(type(n) is int and n % 16 == 0 for n in numbers)
+
+
 def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.").replace("bfloat", "bf").replace("float", "fp").replace("int", "i")
 
