@@ -93,7 +93,8 @@ def test_what_raises_while_it_is_loaded_names_its_line():
     ("assert x.is_cuda", "AssertionError: assert x.is_cuda: no GPU is here, so Triton's interpreter runs it on tensors of the"),
     ("assert False, 'too long'", "line 3: AssertionError: too long"),
     ("raise KeyError", "line 3: KeyError"),
-    ("kernel.warmup(x, grid=(1,)).n_regs", "'n_regs': warmup gives None in Triton's interpreter, which compiles nothing"),
+    ("kernel.warmup(x, grid=(1,)).asm", "Triton's interpreter compiles nothing, so a launch gives None there; op.inspect()"),
+    ("kernel[(1,)](x).n_regs", "Triton's interpreter compiles nothing, so a launch gives None there; op.inspect()"),
     ("None.shape", "AttributeError: 'NoneType' object has no attribute 'shape'"),
 ])  # fmt: skip
 def test_what_a_launcher_raises_says_what_it_was(monkeypatch, text, said):

@@ -157,6 +157,30 @@ def test_a_tutorials_cell_is_compiled_and_tried_with_no_gpu(scale, lines):
     assert torch.equal(torch.compile(lambda x: scale(x, 3.0), fullgraph=True, backend="aot_eager")(X), X * 3)
 
 
+WARMED = """\
+def scale(x, k=2.0):
+    out, n = torch.empty_like(x), x.numel()
+    made = kernel.warmup(x, out, k, n, BLOCK=64, num_warps=2, grid=(1,))
+    made._init_handles()
+    resident = 65536 // (made.n_regs * 32 * made.metadata.num_warps)
+    assert resident and 200000 // made.metadata.shared
+    made[(triton.cdiv(n, 64), 1, 1)](x, out, k, n, 64)
+    return out
+"""
+
+
+def test_a_kernel_that_is_warmed_up_and_asked_for_its_registers_first(scale, lines):
+    """As in Triton's tutorial on softmax."""
+    wb.triton(scale, SCALE[: SCALE.index("def scale")] + WARMED)
+    assert "2 cases agree" in str(lines[-1]) and "interpreted | compiled for sm_90: " in str(lines[-1])
+    assert torch.equal(scale(X, 3.0), X * 3)
+    (made,) = scale.versions[1].kernel.compiled()
+    assert "BLOCK=64, num_warps=2" in made.signature
+    from triton.runtime.interpreter import InterpretedFunction
+
+    assert InterpretedFunction.run.__module__ == "triton.runtime.interpreter"  # Triton is as before
+
+
 def test_a_launcher_that_looks_at_its_data_says_why_it_was_not_compiled(scale, lines):
     wb.triton(scale, SCALE.replace("    return out", "    assert out.sum().item() is not None\n    return out"))
     [note] = lines[-1].notes

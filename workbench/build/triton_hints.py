@@ -8,8 +8,16 @@ import sys
 from typing import Any
 
 from .. import gpu
+from .triton_warmed import Warmed
 
-OF_COMPILED = ("_init_handles", "asm", "metadata", "n_regs", "n_spills", "run")  # what warmup's result is asked for
+OF_COMPILED = (
+    "_init_handles",
+    "asm",
+    "metadata",
+    "n_regs",
+    "n_spills",
+    "run",
+)  # what the result of a launch is asked for
 
 
 def plain(text: str) -> str:
@@ -27,13 +35,13 @@ def hint(text: str, error: BaseException | None = None) -> str:
     lost = re.search(r"module '([\w.]+)' has no attribute '(\w+)'", text)
     owner: object = sys.modules.get(lost[1]) if lost else None
     name = lost[2] if lost else ""
+    if isinstance(error, AttributeError) and error.name in OF_COMPILED and isinstance(error.obj, Warmed | None):
+        return ": Triton's interpreter compiles nothing, so a launch gives None there; op.inspect() shows the PTX"
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
         owner, name = error.obj, error.name
     if owner is not None:
         near = difflib.get_close_matches(name, [n for n in dir(owner) if not n.startswith("_")], 1)
         return f"; did you mean {near[0]!r}?" if near else ""
-    if isinstance(error, AttributeError) and error.obj is None and error.name in OF_COMPILED:
-        return ": warmup gives None in Triton's interpreter, which compiles nothing; ask for that beside a GPU alone"
     if isinstance(error, AssertionError) and re.search(r"is_cuda|\bcuda\b", text) and not gpu.present():
         return ": no GPU is here, so Triton's interpreter runs it on tensors of the CPU"
     if "_local_scalar_dense" in text:

@@ -18,6 +18,7 @@ from . import triton_slips, triton_tune
 from .triton_driver import standing_in
 from .triton_kernels import innermost, rebound
 from .triton_module import LOCK, label, raised
+from .triton_warmed import Warmed
 
 MOST_INTERPRETED = 16  # configurations of a case in the interpreter, which is slow
 
@@ -73,6 +74,10 @@ class _Recorder:
 
     def __getitem__(self, grid: Any) -> Callable:
         return lambda *args, **keywords: self.run(*args, grid=grid, **keywords)
+
+    def warmup(self, *args: Any, grid: Any = None, **keywords: Any) -> Warmed:
+        self.run(*args, grid=grid, **keywords)
+        return Warmed(innermost(self._kernel), args, keywords, lambda grid, given: None)
 
     def __call__(self, *args: Any, **keywords: Any) -> None:
         raise triton_slips.without_grid(self._kernel)
