@@ -12,7 +12,7 @@ import sys
 import pytest
 import torch
 
-from workbench.build import triton_kernels, triton_module, triton_tune
+from workbench.build import triton_hints, triton_kernels, triton_module, triton_tune
 from workbench.build.triton_interpret import interpreting
 from workbench.errors import BuildError, SchemaError
 from workbench.source import Source
@@ -251,3 +251,22 @@ def test_compiling_needs_no_numpy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "['x']\n", done.stderr
+
+
+def test_a_name_that_a_module_beside_lacks_is_told_without_our_names(tmp_path):
+    (tmp_path / "helpers.py").write_text("def gelu(x): return x\n")
+    text = "from helpers import gelu_tanh\n"
+    with pytest.raises(BuildError) as raised:
+        triton_module.load(Source(text, "triton", file="cell [3]", first_line=2, path=str(tmp_path)))
+    wanted = "ImportError: cannot import name 'gelu_tanh' from 'helpers'; did you mean 'gelu'?"
+    assert (raised.value.line, raised.value.diagnostics[0].message) == (2, wanted)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("ctx", "there is none here: name what it takes, of grad_y, grad_s, x"),
+    ("grad_out", "the gradients are grad_y, grad_s"),
+    ("xx", "did you mean 'x'?"),
+    ("weight", "the arguments are grad_y, grad_s, x"),
+])  # fmt: skip
+def test_a_parameter_that_is_no_argument(name, said):
+    assert triton_hints.unbound(name, ["grad_y", "grad_s", "x"]) == said

@@ -38,7 +38,7 @@ BATCHING = (
 GUARD = "Guard the last block: `if (i < n)`, and a loop for what no whole vector holds."
 GUARDS = {  # in whose words what GUARD says is said, where the language is known
     "cpp": "Look at the loop's bound (`<`, not `<=`), and whether that tensor is as long as the loop: where it need not be, `//! require` its size.",
-    "triton": "Give each load and store a mask, `mask=i < n`, with n the size of that tensor.",
+    "triton": "Give each load and store a mask, `mask=i < n`, with n the size of that tensor; a block pointer takes `boundary_check=(0, 1)`.",
 }
 GRAPH_BREAK = "Something between its tensors is no torch code: keep .item(), print and `if` on values out of the graph."
 

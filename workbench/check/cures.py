@@ -40,7 +40,7 @@ def in_language(said: str, language: str) -> str:
     """The same advice in the words of the language in which the kernel is written.
 
     >>> in_language(cure("overrun", "writes past the end of out"), "triton")
-    'Give each load and store a mask, `mask=i < n`, with n the size of that tensor.'
+    'Give each load and store a mask, `mask=i < n`, with n the size of that tensor; a block pointer takes ...'
     """
     return said.replace(GUARD, GUARDS.get(language, GUARD))
 

@@ -6,7 +6,6 @@ same, and it is tried by Triton's interpreter on tensors of the CPU (`interprete
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from .. import directives, gpu
-from ..build import store, triton_beside, triton_call, triton_strides, triton_text, triton_variants
+from ..build import store, triton_beside, triton_call, triton_hints, triton_strides, triton_text, triton_variants
 from ..build.resources import Resources
 from ..errors import Diagnostic, SchemaError, ToolchainError
 from ..schema import Schema
@@ -66,8 +65,7 @@ class TritonKernel(Kernel):
         line, file = self.launcher.line, self.source.file
         for p in self.launcher.parameters:
             if p not in known and p in self.launcher.required:
-                near = difflib.get_close_matches(p, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"the arguments are {', '.join(known)}"
+                hint = triton_hints.unbound(p, list(known))
                 said = f"{self.launcher.name}: the parameter {p!r} binds to no argument; {hint}"
                 raise SchemaError(said, line=line, file=file)
         wanted = len(self.schema.outputs) + len(self.schema.saves)
