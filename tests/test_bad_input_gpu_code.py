@@ -306,6 +306,7 @@ def test_a_host_cell_shows_its_launches_as_they_were_typed(cuda, change, line, w
 
 # ---------------------------------------------------------------- Triton
 
+TUNED = "@triton.autotune([triton.Config({{'{}': b}}) for b in (32, 64)], key=['n'])\n@triton.jit"
 WRITTEN = {
     "a plain number for a constexpr": (("@triton.jit", "N = 64\n@triton.jit"), ("* BLOCK +", "* N +"), wb.SchemaError, 5,
                                        r"kernel uses N, a plain int of the cell: .* write 'N = tl\.constexpr\(64\)'"),
@@ -331,6 +332,16 @@ WRITTEN = {
     "a grid that is no tuple": ((LAUNCH, "kernel[1]"), None, wb.SchemaError, 9, r"the grid of kernel is 1: write a tuple, kernel\[\(1,\)\]"),
     "a grid below zero": ((LAUNCH, "kernel[(-1,)]"), None, wb.SchemaError, 9, r"the grid of kernel is \(-1,\): a size is never negative"),
     "a grid that is no integer": ((LAUNCH, "kernel[(x.numel() / 64,)]"), None, wb.SchemaError, 9, r"0\.5 is no integer; write triton\.cdiv"),
+    "a grid that asks for another name": ((LAUNCH, "kernel[lambda meta: (triton.cdiv(x.numel(), meta['BLOCK_SIZE']),)]"), None, wb.SchemaError, 9,
+                                         "the grid of kernel asks for 'BLOCK_SIZE', which its launch does not have; did you mean 'BLOCK'"),
+    "a grid that returns a number": ((LAUNCH, "kernel[lambda meta: triton.cdiv(x.numel(), meta['BLOCK'])]"), None, wb.SchemaError, 9,
+                                    r"the grid of kernel is a function that returns 1: it must return a tuple, \(1,\)"),
+    "a configuration misspelt": (("@triton.jit", TUNED.format("BLOK")), (", BLOCK=64", ""), wb.SchemaError, 10,
+                                 "kernel has no parameter BLOK, which its configurations give; did you mean BLOCK"),
+    "a configuration and the launch": (("@triton.jit", TUNED.format("BLOCK")), None, wb.SchemaError, 10,
+                                       "BLOCK of kernel is given at the launch, and its configurations give it too: leave it out of the launch"),
+    "a heuristic misspelt": (("@triton.jit", "@triton.heuristics({'BLOK': lambda a: 64})\n@triton.jit"), (", BLOCK=64", ""), wb.SchemaError, 10,
+                             "kernel has no parameter BLOK, which its heuristics give; did you mean BLOCK"),
     "a kernel that returns": (("i < n)\n\n", "i < n)\n    return i\n\n"), None, wb.SchemaError, 6, "kernel is launched, so nothing takes what it returns"),
     "a missing module": (("@triton.jit", "import nosuchmodule\n@triton.jit"), None, wb.BuildError, 2, "No module named 'nosuchmodule'"),
     "an exception in the launcher": (("    out =", "    raise ValueError('k is odd')\n    out ="), None, wb.TrialError, 8, r"cell \[7\], line 8: ValueError: k is odd"),
@@ -378,6 +389,15 @@ def test_a_grid_of_nothing_is_noted_beside_what_it_did_not_write(triton):
     assert triton.runs("forward", "cuda") == former and torch.equal(triton(X, 3.0), X * 3)
     noted = " ".join(triton.last_line.notes)
     assert "line 9: warning: the grid of kernel is (0,) here, so nothing of it runs; write triton.cdiv(a, b)" in noted
+
+
+@without_gpu
+def test_a_key_of_autotune_that_is_no_parameter_is_noted(triton):
+    """Triton passes over it without a word, and one configuration serves all sizes."""
+    text = replaced(TRITON, ("@triton.jit", TUNED.format("BLOCK").replace("'n'", "'N'")), (", BLOCK=64", ""))
+    wb.triton(triton, text)
+    (note,) = [n for n in triton.last_line.notes if "warning" in n]
+    assert note.endswith("line 9: warning: kernel has no parameter N, which autotune has as a key; did you mean n?")
 
 
 @without_gpu

@@ -31,7 +31,7 @@ class Seen:
     args: tuple
     keywords: Mapping[str, Any]
     every: bool = False  # are all configurations of an autotuned kernel wanted, or any one of them?
-    empty: Diagnostic | None = None  # that its grid has no block
+    odd: Diagnostic | None = None  # a warning: its grid has no block, its autotuner a key that is no parameter
 
     @property
     def given(self) -> dict[str, Any]:
@@ -85,8 +85,8 @@ class _Recorder:
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **keywords: Any) -> None:
         if self._found is not None:
             triton_slips.launch(self._kernel, grid, args, keywords)
-            empty = triton_slips.nothing(self._kernel, grid)
-            self._found.append(Seen(self._kernel, args, keywords, empty=empty))
+            odd = triton_slips.nothing(self._kernel, grid) or triton_slips.unknown_key(self._kernel)
+            self._found.append(Seen(self._kernel, args, keywords, odd=odd))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)

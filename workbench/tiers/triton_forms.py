@@ -28,7 +28,7 @@ class Forms:
     def __init__(self, source: Source, plan: Plan, complete: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         self.source, self.plan, self.complete = source, plan, complete
         self.compiled: dict[str, Any] = {}
-        self.warnings: tuple[Diagnostic, ...] = ()  # on launches that run nothing
+        self.warnings: tuple[Diagnostic, ...] = ()  # on launches that run nothing, and the like
         self.note = ""  # why its kernels could not be compiled before they are launched
         self._met: dict[tuple, dict[str, Any]] = {}
         self._launches: dict[tuple, list[Any]] = {}
@@ -50,7 +50,7 @@ class Forms:
             for s in self.seen(values, interpreted=interpreted)
         ]
         sized = [triton_call.size(values) > 0 for values in met for _ in self.seen(values, interpreted=interpreted)]
-        found = [s.empty for s, some in zip(seen, sized, strict=True) if some and s.empty is not None]
+        found = [s.odd for s, some in zip(seen, sized, strict=True) if some and s.odd is not None]
         self.warnings = tuple(dict.fromkeys((*self.warnings, *found)))
         self.compiled |= triton_compile.compile(module, seen, gpu.target(), self.compiled, exact=not interpreted)
 
