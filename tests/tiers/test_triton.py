@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import os
 import subprocess
 import sys
 from functools import partial
@@ -190,7 +191,7 @@ def test_a_launcher_that_looks_at_its_data_says_why_it_was_not_compiled(scale, l
         scale.inspect()
 
 
-def test_what_triton_warns_of_is_no_print_of_the_cells():
+def test_what_triton_warns_of_is_a_note_and_no_print_of_the_cells(tmp_path):
     """In a process of its own: pytest keeps warnings from being printed."""
     code = f"""if True:
         import torch, workbench as wb
@@ -201,8 +202,23 @@ def test_what_triton_warns_of_is_no_print_of_the_cells():
         for factor in ("2", "2.0", "1 * 2"):
             wb.triton(twice, {TWICE!r}.replace("* 2", "* " + factor))
         assert all(v.trial.ok and not v.prints for v in twice.versions[1:]), [v.trial for v in twice.versions[1:]]
+        (note,) = twice.last_line.notes
+        assert note.endswith("line 3: warning: tl.make_block_ptr is deprecated. Use TensorDescriptor or "
+                             "tl.make_tensor_descriptor instead."), note
     """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}  # what Triton has in its cache it does not warn of again
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=120, env=env, capture_output=True, text=True
+    )
+    assert "UserWarning" not in done.stderr
+
+
+def test_and_between_masks_is_told_on_its_line(scale, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    wb.triton(scale, SCALE.replace("tl.load(x + i, i < n)", "tl.load(x + i, (i < 64) and (i < n))"))
+    (note,) = scale.last_line.notes
+    assert "line 5: warning: Logical operators 'and' and 'or'" in note
+    assert note.endswith("please use '&' or '|' instead: the interpreter takes one of the two alone")
 
 
 def test_the_cpu_runs_the_interpreter_and_not_the_reference(scale):
