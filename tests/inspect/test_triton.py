@@ -166,6 +166,16 @@ def test_of_several_kernels_each_is_shown_in_the_dtype_that_is_asked_for(namespa
     assert square.inspect().others == ("float16",)
 
 
+def test_a_kernel_on_workspace_alone_is_no_other_choice_of_dtype(namespace):
+    @wb.op(f"{namespace}::square")
+    def square(x: Tensor) -> Tensor:
+        return (x.float() * x.float()).to(x.dtype)
+
+    square.cases(lambda t: iter([(t(64),)]), dtypes=(torch.bfloat16,))
+    wb.triton(square, TWO)  # one kernel on bfloat16 and float32, one on float32 and bfloat16
+    assert square.inspect().others == ()
+
+
 def test_what_it_advises_is_tritons(namespace):
     @wb.op(f"{namespace}::square")
     def square(x: Tensor) -> Tensor:

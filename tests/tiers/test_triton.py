@@ -373,6 +373,8 @@ def test_a_python_kernel_for_a_gpu_that_is_not_here_is_kept(scale):
     version = scale.runs("forward", "cuda")
     assert version.number == 1 and {o.detail for o in version.trial.outcomes} == {"not run: no GPU here"}
     assert torch.equal(scale(X, 3.0), X * 3)
+    (row,) = [r for r in scale.check().rows if r.case == "forward cuda v1"]
+    assert (row.status, row.detail) == ("skip", "not run: no GPU here")
     with pytest.raises(wb.SchemaError, match="'gpu'"):
         scale.kernel("gpu")(lambda x: x)
 

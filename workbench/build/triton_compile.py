@@ -234,6 +234,7 @@ def said(error: BaseException, module: Any, kernel: Any) -> BuildError:
     home = next((f for f in functions if f.src == inner.src), kernel)
     cause = next((str(e) for e in reversed(chain) if not hasattr(e, "node")), "")
     text = triton_hints.plain((inner.error_message or cause or type(inner).__name__).strip())
+    text = triton_hints.branched(text, inner.src)
     text = triton_hints.called(text + triton_hints.hint(text), inner.node)
     line = home.starting_line_number + inner.node.lineno - 1
     return _at(BuildError, text, home, line, inner.node.col_offset + 1, str(error))

@@ -28,6 +28,9 @@ MEANT = (
     ("Ternary expression with dynamic condition|conditional.*tensor.*scalar",
      "; tl.where(condition, a, b) chooses for each element"),
     ("must be real number, not tensor", ": a function of Python's math; tl has its own, such as tl.exp"),
+    ("invalid operands of type pointer", ": a tensor arrives as a pointer; tl.load(...) brings its values"),
+    ("unsupported AST node type: (Break|Continue)",
+     ": Triton knows no break and no continue; put the condition into a while, or into a mask"),
     (r"\] is not string", ": print and tl.device_print take a text first"),
     ("Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available",
      ": no GPU is here; what a cell makes outside of its functions belongs into another cell"),
@@ -39,7 +42,7 @@ OF_COMPILED = ("_init_handles", "asm", "metadata", "n_regs", "n_spills", "run") 
 
 def plain(text: str) -> str:
     """`AttributeError("...")`, as Triton quotes what it met, without its wrapping."""
-    quoted = re.fullmatch(r"\w+(?:Error|Exception)\((['\"])(.*)\1\)", text.strip(), re.DOTALL)
+    quoted = re.fullmatch(r"\w+(?:Error|Exception)(?:Impl)?\((['\"])(.*)\1\)", text.strip(), re.DOTALL)
     return quoted[2] if quoted else text
 
 
@@ -111,6 +114,14 @@ def called(text: str, node: ast.AST) -> str:
     return named + (f"; did you mean {near[0]!r}?" if near else f"; it takes {offered}" if offered else "")
 
 
+def branched(text: str, source: str) -> str:
+    """Of "f is not defined" in a kernel that sets it: where it may be set alone."""
+    lost = re.fullmatch(r"(\w+) is not defined", text)
+    if not lost or not re.search(rf"^\s*{lost[1]}\s*(:[^=]*)?=[^=]", source, re.MULTILINE):
+        return text
+    return f"{text} on each way here: give it a value before the `if` or the loop that sets it"
+
+
 def unbound(name: str, known: Sequence[str]) -> str:
     """What a launcher's parameter was probably meant to be, which no argument of the op is called like."""
     gradients = [n for n in known if n.startswith("grad_")]
@@ -138,4 +149,4 @@ def foreign(text: str, function: Any) -> tuple[str, int]:
     return "", 0
 
 
-__all__ = ["called", "foreign", "hint", "plain", "unbound"]
+__all__ = ["branched", "called", "foreign", "hint", "plain", "unbound"]

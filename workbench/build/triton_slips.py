@@ -17,6 +17,7 @@ from .triton_kernels import innermost
 from .triton_module import label
 from .triton_tune import tuners
 
+GRID = (2**31 - 1, 65_535, 65_535)  # of every NVIDIA GPU
 OF_LAUNCHES = frozenset({"grid", "warmup", "stream", "device", "device_type"})
 
 
@@ -117,6 +118,8 @@ def _grid(name: str, grid: Any) -> str:
     other = next((n for n in grid if isinstance(n, float)), None)
     if other is not None:
         return f"the grid of {name} is {tuple(grid)}: {other} is no integer; write triton.cdiv(a, b), or a // b"
+    if any(isinstance(n, int) and n > most for n, most in zip(grid, GRID, strict=False)):
+        return f"the grid of {name} is {tuple(grid)}: a GPU takes at most {GRID[0]:,} by {GRID[1]:,} by {GRID[2]:,}"
     if any(isinstance(n, int) and n < 0 for n in grid):
         return f"the grid of {name} is {tuple(grid)}: a size is never negative"
     return ""

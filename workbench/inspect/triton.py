@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -65,7 +65,12 @@ def choose(
         raise SchemaError(f"no kernel of the cell has been compiled{why}; give the op a case, or call it once on a GPU")
     types = [_dtypes(c).split(", ") for c in compiled]
     leading = list(dict.fromkeys(found[0] for found in types))
-    name = _named(leading, dict.fromkeys(t for found in types for t in found), wanted)
+    of_kernel: dict[str, set[str]] = defaultdict(set)
+    for c, found in zip(compiled, types, strict=True):
+        of_kernel[c.name].add(found[0])
+    varies = {t for kinds in of_kernel.values() if len(kinds) > 1 for t in kinds if t}
+    choices = [t for t in leading if t in varies] or leading[:1]  # of a kernel on workspace alone there is none
+    name = _named(choices, dict.fromkeys(t for found in types for t in found), wanted)
     chosen: dict[str, Any] = {}
     fit: dict[str, int] = {}
     count: Counter[str] = Counter()
@@ -77,12 +82,12 @@ def choose(
             chosen[c.name], fit[c.name] = c, rank
     notes = [f"{c.name} is shown as compiled for {c.signature}" for c in chosen.values()]
     notes += [f"{k} was compiled in {n} forms, for other sizes too" for k, n in count.items() if n > 1]
-    return list(chosen.values()), tuple(other for other in leading if other not in ("", name)), tuple(notes)
+    return list(chosen.values()), tuple(t for t in choices if t != name), tuple(notes)
 
 
-def _named(leading: Sequence[str], known: Collection[str], wanted: torch.dtype | None) -> str:
+def _named(choices: Sequence[str], known: Collection[str], wanted: torch.dtype | None) -> str:
     if wanted is None:
-        return "float32" if "float32" in leading else leading[0]
+        return "float32" if "float32" in choices else choices[0]
     spelled = str(wanted).removeprefix("torch.")
     if spelled in known:
         return spelled

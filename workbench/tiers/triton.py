@@ -71,7 +71,8 @@ class TritonKernel(Kernel):
         wanted = len(self.schema.outputs) + len(self.schema.saves)
         if self.slot == "forward" and self.launcher.results not in (-1, wanted) and wanted != 1:
             names = ", ".join((*self.schema.outputs, *self.schema.saves)) or "nothing"
-            said = f"{self.launcher.name} returns {self.launcher.results} results, {self.schema.qualname} gives {names}"
+            count = f"{self.launcher.results} result{'s' * (self.launcher.results != 1)}"
+            said = f"{self.launcher.name} returns {count}, {self.schema.qualname} gives {names}"
             raise SchemaError(said, line=line, file=file)
         incoming = [f"grad_{o}" for o in self.schema.outputs] if self.slot == "backward" else []
         return triton_call.Plan(
