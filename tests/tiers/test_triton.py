@@ -272,6 +272,22 @@ def test_one_cell_fills_forward_and_backward(scale, lines):
     assert torch.allclose(got, X * 18)
 
 
+def test_a_backward_that_returns_nothing_is_told_as_such(scale):
+    wb.triton(scale, SCALE)
+    kept = SCALE[: SCALE.index("def scale")] + BACKWARD.replace("    return out\n", "")
+    with pytest.raises(wb.TrialError, match="not installed"):
+        wb.triton(f"{scale.qualname}.backward", kept)
+    assert {o.detail.partition(": ")[2] for o in scale.versions[2].trial.outcomes} == {
+        "backward returned nothing; the floating-point tensor arguments are x"}  # fmt: skip
+
+
+def test_a_backward_under_another_name_is_told_what_it_takes(scale):
+    with pytest.raises(wb.SchemaError) as raised:
+        wb.triton(f"{scale.qualname}.backward", SCALE[: SCALE.index("def scale")] + BACKWARD.replace("backward", "bwd"))
+    assert "it takes arguments, saved tensors and gradients by name" in str(raised.value)
+    assert "functions here that launch: bwd; rename it, or give its name with --entry" in str(raised.value)
+
+
 def test_a_gradient_that_is_left_out_comes_from_the_reference(norm):
     text = NORM_BACKWARD.replace("return dx, dw", "return dx, None")
     wb.triton(norm, NORM)

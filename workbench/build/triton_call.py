@@ -185,9 +185,10 @@ def gradients(plan: Plan, values: Mapping[str, Any], returned: Any) -> list[Any]
     if len(given) == 1 and given[0].is_tensor_list and not (found and isinstance(found[0], (tuple, list))):
         found = [found]
     owners = floats if len(found) == len(floats) else given
-    if len(found) != len(owners):
+    if returned is None or len(found) != len(owners):
+        got = "nothing" if returned is None else _counted(found)
         raise SchemaError(
-            f"{plan.function} returned {_counted(found)}; the floating-point tensor arguments are "
+            f"{plan.function} returned {got}; the floating-point tensor arguments are "
             f"{', '.join(a.name for a in given)}",
             line=plan.line, file=plan.file,
         )  # fmt: skip

@@ -110,9 +110,12 @@ def launcher(source: Source, name: str) -> Launcher:
                 "backward, which takes the gradients of the outputs by name"
             )
             raise SchemaError(said, line=wrapped.lineno, file=source.file)
+        does = "takes the op's arguments, launches the kernels and returns the outputs"
+        if name == "backward":
+            does = "takes arguments, saved tensors and gradients by name and returns a gradient for each tensor"
+        cure = "; rename it, or give its name with --entry" if len(plain) == 1 else ""
         raise SchemaError(
-            f"no function is called {name!r}: it takes the op's arguments, launches the kernels and returns the "
-            f"outputs; functions here that launch: {names}",
+            f"no function is called {name!r}: it {does}; functions here that launch: {names}{cure}",
             line=source.first_line, file=source.file,
         )  # fmt: skip
     node = found[-1]

@@ -92,7 +92,7 @@ def _named(choices: Sequence[str], known: Collection[str], wanted: torch.dtype |
     if spelled in known:
         return spelled
     there = ", ".join(filter(None, known))
-    raise SchemaError(f"no kernel of the cell has been compiled for {spelled}; there are {there}")
+    raise SchemaError(f"no kernel of the cell has been compiled for {spelled}; there are {there}, those of its cases")
 
 
 def _dtypes(c: Any) -> str:
