@@ -16,7 +16,8 @@ from torch import Tensor
 
 import workbench as wb
 from tests.live import gradients
-from workbench import cells, gpu
+from workbench import cells, gpu, schema
+from workbench.build import triton_call
 from workbench.tiers import TritonKernel, triton_run
 
 pytestmark = pytest.mark.skipif(gpu.present(), reason="what is done where no GPU is")
@@ -555,6 +556,18 @@ def test_a_gradient_lies_as_a_backward_counts_on_that_reads_another_tensors_stri
     for total in (lambda y: y.sum(), lambda y: (y * torch.ones(123, 5).t()).sum()):  # strides 0 and 0; 1 and 5
         (gradient,) = torch.autograd.grad(total(square(x)), x)
         assert torch.equal(gradient, 2 * x)
+
+
+def test_such_a_gradient_lies_as_its_output_where_that_is_not_contiguous():
+    parsed = schema.parse("a::square(Tensor x) -> Tensor")
+    plan = triton_call.Plan(parsed, "backward", (), "backward", ("grad_out", "x"), unread=("grad_out",))
+    x, grad = torch.randn(123, 5).t(), torch.ones(()).expand(5, 123)
+    assert triton_call.alike(plan, {"grad_out": grad, "x": x})["grad_out"].stride() == (1, 5)
+    assert triton_call.alike(plan, {"grad_out": grad, "x": x.contiguous()})["grad_out"].stride() == (123, 1)
+    kept = torch.randn(123, 5).t()
+    assert triton_call.alike(plan, {"grad_out": kept, "x": x})["grad_out"] is kept
+    laid = triton_call.alike(plan, {"grad_out": kept, "x": x, "out": x.contiguous()})["grad_out"]
+    assert laid.stride() == (123, 1) and torch.equal(laid, kept)
 
 
 def test_a_check_of_what_was_not_compiled_yet_names_no_architecture(namespace):

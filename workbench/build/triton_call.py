@@ -138,16 +138,18 @@ def alike(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
     read past its end.
     """
     found = dict(values)
-    others = [values[n] for n in (*plan.schema.outputs, *values) if n in values and n not in plan.unread]
+    rest = {n: v for n, v in values.items() if n not in plan.unread}
+    plain = contiguous(rest)  # then no sizes are compared, on which a compiled graph would depend
+    ordered = [rest[n] for n in (*plan.schema.outputs, *rest) if n in rest]
     for name in plan.unread:
         gradient = values[name]
         if not isinstance(gradient, torch.Tensor):
             continue
-        like = next((t for t in others if isinstance(t, torch.Tensor) and t.shape == gradient.shape), None)
-        if like is None or like.is_contiguous():
+        shaped = [] if plain else [t for t in ordered if isinstance(t, torch.Tensor) and t.shape == gradient.shape]
+        if not shaped or shaped[0].is_contiguous():
             found[name] = gradient.contiguous()
         else:
-            wanted = torch.empty_like(like, dtype=gradient.dtype)
+            wanted = torch.empty_like(shaped[0], dtype=gradient.dtype)
             found[name] = gradient if gradient.stride() == wanted.stride() else wanted.copy_(gradient)
     return found
 
