@@ -327,6 +327,8 @@ WRITTEN = {
     "torch in a kernel": (("tl.arange(0", "torch.arange(0"), None, wb.BuildError, 4, "a kernel cannot call torch.arange, which is Python's; did you mean tl.arange"),
     "an argument that is missing": ((", BLOCK=64", ""), None, wb.SchemaError, 9, "kernel is launched without BLOCK"),
     "an argument misspelt": (("BLOCK=64", "BLOK=64"), None, wb.SchemaError, 9, "kernel has no parameter BLOK; did you mean BLOCK"),
+    "an option misspelt": (("BLOCK=64", "BLOCK=64, num_warp=4"), None, wb.SchemaError, 9, "kernel has no parameter num_warp; did you mean num_warps"),
+    "warps that are no power of two": (("BLOCK=64", "BLOCK=64, num_warps=6"), None, wb.SchemaError, 9, "kernel is launched with num_warps=6: Triton takes a power of two"),
     "an argument twice": (("x.numel(), B", "x.numel(), 3, B"), None, wb.SchemaError, 9, "kernel is given BLOCK twice, in its place and by name"),
     "no grid": ((LAUNCH, "kernel"), None, wb.SchemaError, 9, r"kernel is launched without a grid: write kernel\[\(blocks,\)\]\(\.\.\.\)"),
     "a grid that is no tuple": ((LAUNCH, "kernel[1]"), None, wb.SchemaError, 9, r"the grid of kernel is 1: write a tuple, kernel\[\(1,\)\]"),

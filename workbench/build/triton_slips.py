@@ -135,9 +135,12 @@ def _arguments(name: str, kernel: Any, names: list[str], args: Sequence[Any], ke
     lacking = [n for n in names[len(args) :] if n not in keywords and n not in brought]
     strange = [n for n in keywords if n not in names and n not in _options()]
     if strange:
-        near = difflib.get_close_matches(strange[0], lacking or names, 1)
+        near = difflib.get_close_matches(strange[0], [*(lacking or names), *sorted(_options())], 1)
         hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
         return f"{name} has no parameter {strange[0]}; {hint}"
+    warps = keywords.get("num_warps")
+    if isinstance(warps, int) and (warps < 1 or warps & (warps - 1)):
+        return f"{name} is launched with num_warps={warps}: Triton takes a power of two, 1 to 32"
     return f"{name} is launched without {', '.join(lacking)}" if lacking else ""
 
 
