@@ -306,6 +306,7 @@ def test_a_host_cell_shows_its_launches_as_they_were_typed(cuda, change, line, w
 
 # ---------------------------------------------------------------- Triton
 
+TUNED = "@triton.autotune([triton.Config({{'{}': b}}) for b in (32, 64)], key=['n'])\n@triton.jit"
 WRITTEN = {
     "a plain number for a constexpr": (("@triton.jit", "N = 64\n@triton.jit"), ("* BLOCK +", "* N +"), wb.SchemaError, 5,
                                        r"kernel uses N, a plain int of the cell: .* write 'N = tl\.constexpr\(64\)'"),
@@ -326,11 +327,30 @@ WRITTEN = {
     "torch in a kernel": (("tl.arange(0", "torch.arange(0"), None, wb.BuildError, 4, "a kernel cannot call torch.arange, which is Python's; did you mean tl.arange"),
     "an argument that is missing": ((", BLOCK=64", ""), None, wb.SchemaError, 9, "kernel is launched without BLOCK"),
     "an argument misspelt": (("BLOCK=64", "BLOK=64"), None, wb.SchemaError, 9, "kernel has no parameter BLOK; did you mean BLOCK"),
+    "an option misspelt": (("BLOCK=64", "BLOCK=64, num_warp=4"), None, wb.SchemaError, 9, "kernel has no parameter num_warp; did you mean num_warps"),
+    "warps that are no power of two": (("BLOCK=64", "BLOCK=64, num_warps=6"), None, wb.SchemaError, 9, "kernel is launched with num_warps=6: Triton takes a power of two"),
     "an argument twice": (("x.numel(), B", "x.numel(), 3, B"), None, wb.SchemaError, 9, "kernel is given BLOCK twice, in its place and by name"),
     "no grid": ((LAUNCH, "kernel"), None, wb.SchemaError, 9, r"kernel is launched without a grid: write kernel\[\(blocks,\)\]\(\.\.\.\)"),
     "a grid that is no tuple": ((LAUNCH, "kernel[1]"), None, wb.SchemaError, 9, r"the grid of kernel is 1: write a tuple, kernel\[\(1,\)\]"),
     "a grid below zero": ((LAUNCH, "kernel[(-1,)]"), None, wb.SchemaError, 9, r"the grid of kernel is \(-1,\): a size is never negative"),
+    "a grid that is too large": ((LAUNCH, "kernel[(1, 70000)]"), None, wb.SchemaError, 9,
+                                r"the grid of kernel is \(1, 70000\): a GPU takes at most 2,147,483,647 by 65,535 by 65,535"),
+    "a tensor that is no scalar": (("x, out, k, x", "x, out, torch.tensor(2.0, device=x.device), x"), None, wb.BuildError, 5,
+                                  r"invalid operands of type pointer.*: a tensor arrives as a pointer; tl\.load\(\.\.\.\) brings its values"),
+    "break": (("    tl.store", "    for j in range(3):\n        break\n    tl.store"), None, wb.BuildError, 6, "Triton knows no break and no continue"),
+    "a name that one branch sets": (("    tl.store", "    if n > 9:\n        f = 2.0\n    tl.store"), ("* k,", "* f * k,"), wb.BuildError, 7,
+                                   "f is not defined on each way here: give it a value before the `if`"),
     "a grid that is no integer": ((LAUNCH, "kernel[(x.numel() / 64,)]"), None, wb.SchemaError, 9, r"0\.5 is no integer; write triton\.cdiv"),
+    "a grid that asks for another name": ((LAUNCH, "kernel[lambda meta: (triton.cdiv(x.numel(), meta['BLOCK_SIZE']),)]"), None, wb.SchemaError, 9,
+                                         "the grid of kernel asks for 'BLOCK_SIZE', which its launch does not have; did you mean 'BLOCK'"),
+    "a grid that returns a number": ((LAUNCH, "kernel[lambda meta: triton.cdiv(x.numel(), meta['BLOCK'])]"), None, wb.SchemaError, 9,
+                                    r"the grid of kernel is a function that returns 1: it must return a tuple, \(1,\)"),
+    "a configuration misspelt": (("@triton.jit", TUNED.format("BLOK")), (", BLOCK=64", ""), wb.SchemaError, 10,
+                                 "kernel has no parameter BLOK, which its configurations give; did you mean BLOCK"),
+    "a configuration and the launch": (("@triton.jit", TUNED.format("BLOCK")), None, wb.SchemaError, 10,
+                                       "BLOCK of kernel is given at the launch, and its configurations give it too: leave it out of the launch"),
+    "a heuristic misspelt": (("@triton.jit", "@triton.heuristics({'BLOK': lambda a: 64})\n@triton.jit"), (", BLOCK=64", ""), wb.SchemaError, 10,
+                             "kernel has no parameter BLOK, which its heuristics give; did you mean BLOCK"),
     "a kernel that returns": (("i < n)\n\n", "i < n)\n    return i\n\n"), None, wb.SchemaError, 6, "kernel is launched, so nothing takes what it returns"),
     "a missing module": (("@triton.jit", "import nosuchmodule\n@triton.jit"), None, wb.BuildError, 2, "No module named 'nosuchmodule'"),
     "an exception in the launcher": (("    out =", "    raise ValueError('k is odd')\n    out ="), None, wb.TrialError, 8, r"cell \[7\], line 8: ValueError: k is odd"),
@@ -338,6 +358,23 @@ WRITTEN = {
     "no @triton.jit": (("@triton.jit\n", ""), None, wb.TrialError, 8, "is not subscriptable: does the kernel lack @triton.jit"),
     "two results": (("return out", "return out, out"), None, wb.TrialError, 7, "scale returned 2 results; scale_t gives out, a Tensor"),
     "no result": (("    return out\n", ""), None, wb.TrialError, 7, "scale returned nothing; scale_t gives out"),
+    "tanh": (("* k,", "* tl.math.tanh(k),"), None, wb.BuildError, 5,
+             r"no attribute 'tanh'; write 'from triton\.language\.extra import libdevice', then libdevice\.tanh\(\.\.\.\)"),
+    "what tl has otherwise": (("i < n) *", "i < n, other=-tl.inf) *"), None, wb.BuildError, 5, r"no attribute 'inf'; write float\('inf'\)"),
+    "a power": (("* k,", "** 2,"), None, wb.BuildError, 5, r"Triton has no \*\*; write v \* v"),
+    "a keyword misspelt": (("i < n) * k", "msk=i < n) * k"), None, wb.BuildError, 5,
+                           r"tl\.load\(\) got an unexpected keyword argument 'msk'; did you mean 'mask'"),
+    "a keyword of torch": (("* k,", "* k + tl.max(i, 0, keepdim=True),"), None, wb.BuildError, 5,
+                           r"tl\.max\(\) got an unexpected keyword argument 'keepdim'; did you mean 'keep_dims'"),
+    "a keyword that it has none like": (("* k,", "* k + tl.sum(i, dim=0),"), None, wb.BuildError, 5,
+                                       r"tl\.sum\(\) got an unexpected keyword argument 'dim'; it takes input, axis, keep_dims, dtype"),
+    "a dtype that a function does not take": (("tl.load(x + i, i < n) *", "tl.erf(tl.load(x + i, i < n).to(tl.float16)) *"), None, wb.BuildError, 5,
+                                             r"but got fp16; convert it first, with \.to\(tl\.float32\)"),
+    "shapes that do not fit": (("* k,", "* k + tl.arange(0, 32),"), None, wb.BuildError, 5, r"v\[:, None\] and v\[None, :\] give a dimension more"),
+    "an element": (("* k,", "* k + i[0],"), None, wb.BuildError, 5, r"unsupported tensor index.*; a tensor takes None and : alone"),
+    "a function that is not there": (("* k,", "* factor(k),"), None, wb.SchemaError, 5, r"define it in the cell \('def factor\(\.\.\.\): \.\.\.'\)"),
+    "an autograd.Function": (("def scale(x, k=2.0):", "class Scale(torch.autograd.Function):\n  def forward(ctx, x, k):"), None, wb.SchemaError, 7,
+                             "what Scale does in its forward belongs into one, without ctx"),
     "a result elsewhere": (("return out", "return out.to('meta')"), None, wb.TrialError, 7, "scale returned out on meta; x is on cpu"),
 }  # fmt: skip
 
@@ -361,6 +398,15 @@ def test_a_grid_of_nothing_is_noted_beside_what_it_did_not_write(triton):
     assert triton.runs("forward", "cuda") == former and torch.equal(triton(X, 3.0), X * 3)
     noted = " ".join(triton.last_line.notes)
     assert "line 9: warning: the grid of kernel is (0,) here, so nothing of it runs; write triton.cdiv(a, b)" in noted
+
+
+@without_gpu
+def test_a_key_of_autotune_that_is_no_parameter_is_noted(triton):
+    """Triton passes over it without a word, and one configuration serves all sizes."""
+    text = replaced(TRITON, ("@triton.jit", TUNED.format("BLOCK").replace("'n'", "'N'")), (", BLOCK=64", ""))
+    wb.triton(triton, text)
+    (note,) = [n for n in triton.last_line.notes if "warning" in n]
+    assert note.endswith("line 9: warning: kernel has no parameter N, which autotune has as a key; did you mean n?")
 
 
 @without_gpu

@@ -121,6 +121,16 @@ def double(x):
 """
 
 
+def test_of_all_sizes_those_are_compiled_that_triton_makes_most_of():
+    """Where it does not run one form stands for all: sizes of 16 load 16 bytes, whichever case is first."""
+    module = load(CELL.replace('@triton.heuristics({"EVEN": lambda a: a["n"] % a["B"] == 0})\n', "").replace(
+        ", EVEN: tl.constexpr", ""))  # fmt: skip
+    for sizes in ((100, 123, 1600), (1600, 100)):
+        seen = [s for n in sizes for s in triton_launches.launches(module, "double", {"x": torch.randn(n)})]
+        (made,) = triton_compile.compile(module, seen, SM_90, {}, exact=False).values()
+        assert "tt.divisibility" in made.asm["ttir"].partition("%n: i32")[2].partition(")")[0]
+
+
 def test_too_much_shared_memory_names_the_limit():
     with pytest.raises(
         BuildError, match=r"kernel takes \d+ KB of shared memory, a block of sm_90 has 227 KB"

@@ -55,6 +55,30 @@ def test_a_tutorials_first_lines_are_interpreted_and_compiled(monkeypatch):
     assert triton_launches.without_kernels(load(True), "plus")(x).shape == x.shape
 
 
+NAMED = """\
+@triton.jit
+def kernel(x, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.load(x + i, i < n) + 1, i < n)
+
+def plus(x):
+    assert x.is_cuda and x.device == torch.device('cuda', 0) and x.to("cuda").is_cuda
+    out = torch.empty(x.shape, dtype=x.dtype, device="cuda")
+    x = x.cuda() + torch.zeros(1, device=torch.device("cuda", 0)).to(device="cuda:0")
+    kernel[(triton.cdiv(x.numel(), 16),)](x, out, x.numel(), B=16)
+    return out
+"""
+
+
+def test_a_launcher_that_names_the_device_is_interpreted_on_the_cpu_and_compiled():
+    source, x = Source(NAMED, "triton", file="cell [3]", first_line=2), torch.arange(40.0)
+    with interpreting():
+        made = triton_module.load(source, interpreted=True).plus(x)
+    assert torch.equal(made, x + 1) and made.device.type == "cpu" and not made.is_cuda
+    [seen] = triton_launches.launches(triton_module.load(source), "plus", {"x": x})
+    assert seen.args[1].shape == (40,) and seen.args[1].device.type == "cpu"
+
+
 def test_torch_and_triton_are_as_before_afterwards():
     from triton.runtime.driver import driver
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 import torch
 
-from workbench.build import triton_kernels, triton_module, triton_tune
+from workbench.build import triton_hints, triton_kernels, triton_module, triton_tune
 from workbench.build.triton_interpret import interpreting
 from workbench.errors import BuildError, SchemaError
 from workbench.source import Source
@@ -90,10 +90,11 @@ def test_what_raises_while_it_is_loaded_names_its_line():
 
 @pytest.mark.parametrize(("text", "said"), [
     ("assert x.shape[0] == 3", "line 3: AssertionError: assert x.shape[0] == 3"),
-    ("assert x.is_cuda", "AssertionError: assert x.is_cuda: no GPU is here, so Triton's interpreter runs it on tensors of the"),
+    ("assert x.device.type == 'cuda'", "== 'cuda': no GPU is here, so Triton's interpreter runs it on tensors of the"),
     ("assert False, 'too long'", "line 3: AssertionError: too long"),
     ("raise KeyError", "line 3: KeyError"),
-    ("kernel.warmup(x, grid=(1,)).n_regs", "'n_regs': warmup gives None in Triton's interpreter, which compiles nothing"),
+    ("kernel.warmup(x, grid=(1,)).asm", "Triton's interpreter compiles nothing, so a launch gives None there; op.inspect()"),
+    ("kernel[(1,)](x).n_regs", "Triton's interpreter compiles nothing, so a launch gives None there; op.inspect()"),
     ("None.shape", "AttributeError: 'NoneType' object has no attribute 'shape'"),
 ])  # fmt: skip
 def test_what_a_launcher_raises_says_what_it_was(monkeypatch, text, said):
@@ -250,3 +251,22 @@ def test_compiling_needs_no_numpy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "['x']\n", done.stderr
+
+
+def test_a_name_that_a_module_beside_lacks_is_told_without_our_names(tmp_path):
+    (tmp_path / "helpers.py").write_text("def gelu(x): return x\n")
+    text = "from helpers import gelu_tanh\n"
+    with pytest.raises(BuildError) as raised:
+        triton_module.load(Source(text, "triton", file="cell [3]", first_line=2, path=str(tmp_path)))
+    wanted = "ImportError: cannot import name 'gelu_tanh' from 'helpers'; did you mean 'gelu'?"
+    assert (raised.value.line, raised.value.diagnostics[0].message) == (2, wanted)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("ctx", "there is none here: name what it takes, of grad_y, grad_s, x"),
+    ("grad_out", "the gradients are grad_y, grad_s"),
+    ("xx", "did you mean 'x'?"),
+    ("weight", "the arguments are grad_y, grad_s, x"),
+])  # fmt: skip
+def test_a_parameter_that_is_no_argument(name, said):
+    assert triton_hints.unbound(name, ["grad_y", "grad_s", "x"]) == said

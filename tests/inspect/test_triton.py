@@ -129,3 +129,59 @@ def twice(x):
     )
     assert "| Triton, float32 |" in str(twice.inspect())
     assert "x: *fp16[64]" in str(twice.inspect(dtype=torch.float16))
+
+
+TWO = """
+@triton.jit
+def squares(x, ws, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + i, mask=i < n).to(tl.float32)
+    tl.store(ws + i, v * v, mask=i < n)
+
+@triton.jit
+def back(ws, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + i, tl.load(ws + i, mask=i < n), mask=i < n)
+
+def square(x):
+    ws, y = torch.empty(x.shape, device=x.device), torch.empty_like(x)
+    squares[(triton.cdiv(x.numel(), 1024),)](x, ws, x.numel(), B=1024)
+    back[(triton.cdiv(x.numel(), 1024),)](ws, y, x.numel(), B=1024)
+    return y
+"""
+
+
+def test_of_several_kernels_each_is_shown_in_the_dtype_that_is_asked_for(namespace):
+    @wb.op(f"{namespace}::square")
+    def square(x: Tensor) -> Tensor:
+        return (x.float() * x.float()).to(x.dtype)
+
+    square.cases(lambda t: iter([(t(615),)]), dtypes=(torch.float32, torch.float16))
+    wb.triton(square, TWO)
+    report = square.inspect(dtype=torch.float16)
+    assert report.others == ("float32",)
+    notes = [n for n in report.notes if "is shown as compiled for" in n]
+    assert any("squares is shown as compiled for x: *fp16, ws: *fp32" in n for n in notes), notes
+    assert any("back is shown as compiled for ws: *fp32, y: *fp16" in n for n in notes), notes
+    assert square.inspect().others == ("float16",)
+
+
+def test_a_kernel_on_workspace_alone_is_no_other_choice_of_dtype(namespace):
+    @wb.op(f"{namespace}::square")
+    def square(x: Tensor) -> Tensor:
+        return (x.float() * x.float()).to(x.dtype)
+
+    square.cases(lambda t: iter([(t(64),)]), dtypes=(torch.bfloat16,))
+    wb.triton(square, TWO)  # one kernel on bfloat16 and float32, one on float32 and bfloat16
+    assert square.inspect().others == ()
+
+
+def test_what_it_advises_is_tritons(namespace):
+    @wb.op(f"{namespace}::square")
+    def square(x: Tensor) -> Tensor:
+        return (x.float() * x.float()).to(x.dtype)
+
+    square.cases(lambda t: iter([(t(615),)]))  # no multiple of 16: Triton loads 4 bytes
+    wb.triton(square, TWO)
+    (found,) = [f.text for f in square.inspect().findings if "global loads bring 4 bytes" in f.text][:1]
+    assert "multiples of 16" in found and "float4" not in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import os
 import subprocess
 import sys
 from functools import partial
@@ -15,7 +16,8 @@ from torch import Tensor
 
 import workbench as wb
 from tests.live import gradients
-from workbench import cells, gpu
+from workbench import cells, gpu, schema
+from workbench.build import triton_call
 from workbench.tiers import TritonKernel, triton_run
 
 pytestmark = pytest.mark.skipif(gpu.present(), reason="what is done where no GPU is")
@@ -157,6 +159,30 @@ def test_a_tutorials_cell_is_compiled_and_tried_with_no_gpu(scale, lines):
     assert torch.equal(torch.compile(lambda x: scale(x, 3.0), fullgraph=True, backend="aot_eager")(X), X * 3)
 
 
+WARMED = """\
+def scale(x, k=2.0):
+    out, n = torch.empty_like(x), x.numel()
+    made = kernel.warmup(x, out, k, n, BLOCK=64, num_warps=2, grid=(1,))
+    made._init_handles()
+    resident = 65536 // (made.n_regs * 32 * made.metadata.num_warps)
+    assert resident and 200000 // made.metadata.shared
+    made[(triton.cdiv(n, 64), 1, 1)](x, out, k, n, 64)
+    return out
+"""
+
+
+def test_a_kernel_that_is_warmed_up_and_asked_for_its_registers_first(scale, lines):
+    """As in Triton's tutorial on softmax."""
+    wb.triton(scale, SCALE[: SCALE.index("def scale")] + WARMED)
+    assert "2 cases agree" in str(lines[-1]) and "interpreted | compiled for sm_90: " in str(lines[-1])
+    assert torch.equal(scale(X, 3.0), X * 3)
+    (made,) = scale.versions[1].kernel.compiled()
+    assert "BLOCK=64, num_warps=2" in made.signature
+    from triton.runtime.interpreter import InterpretedFunction
+
+    assert InterpretedFunction.run.__module__ == "triton.runtime.interpreter"  # Triton is as before
+
+
 def test_a_launcher_that_looks_at_its_data_says_why_it_was_not_compiled(scale, lines):
     wb.triton(scale, SCALE.replace("    return out", "    assert out.sum().item() is not None\n    return out"))
     [note] = lines[-1].notes
@@ -166,7 +192,7 @@ def test_a_launcher_that_looks_at_its_data_says_why_it_was_not_compiled(scale, l
         scale.inspect()
 
 
-def test_what_triton_warns_of_is_no_print_of_the_cells():
+def test_what_triton_warns_of_is_a_note_and_no_print_of_the_cells(tmp_path):
     """In a process of its own: pytest keeps warnings from being printed."""
     code = f"""if True:
         import torch, workbench as wb
@@ -177,8 +203,23 @@ def test_what_triton_warns_of_is_no_print_of_the_cells():
         for factor in ("2", "2.0", "1 * 2"):
             wb.triton(twice, {TWICE!r}.replace("* 2", "* " + factor))
         assert all(v.trial.ok and not v.prints for v in twice.versions[1:]), [v.trial for v in twice.versions[1:]]
+        (note,) = twice.last_line.notes
+        assert note.endswith("line 3: warning: tl.make_block_ptr is deprecated. Use TensorDescriptor or "
+                             "tl.make_tensor_descriptor instead."), note
     """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}  # what Triton has in its cache it does not warn of again
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=120, env=env, capture_output=True, text=True
+    )
+    assert "UserWarning" not in done.stderr
+
+
+def test_and_between_masks_is_told_on_its_line(scale, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    wb.triton(scale, SCALE.replace("tl.load(x + i, i < n)", "tl.load(x + i, (i < 64) and (i < n))"))
+    (note,) = scale.last_line.notes
+    assert "line 5: warning: Logical operators 'and' and 'or'" in note
+    assert note.endswith("please use '&' or '|' instead: the interpreter takes one of the two alone")
 
 
 def test_the_cpu_runs_the_interpreter_and_not_the_reference(scale):
@@ -230,6 +271,22 @@ def test_one_cell_fills_forward_and_backward(scale, lines):
     assert [line.slot for line in lines] == ["forward", "backward"]
     [got] = gradients(lambda x: scale(x, 3.0), X)
     assert torch.allclose(got, X * 18)
+
+
+def test_a_backward_that_returns_nothing_is_told_as_such(scale):
+    wb.triton(scale, SCALE)
+    kept = SCALE[: SCALE.index("def scale")] + BACKWARD.replace("    return out\n", "")
+    with pytest.raises(wb.TrialError, match="not installed"):
+        wb.triton(f"{scale.qualname}.backward", kept)
+    assert {o.detail.partition(": ")[2] for o in scale.versions[2].trial.outcomes} == {
+        "backward returned nothing; the floating-point tensor arguments are x"}  # fmt: skip
+
+
+def test_a_backward_under_another_name_is_told_what_it_takes(scale):
+    with pytest.raises(wb.SchemaError) as raised:
+        wb.triton(f"{scale.qualname}.backward", SCALE[: SCALE.index("def scale")] + BACKWARD.replace("backward", "bwd"))
+    assert "it takes arguments, saved tensors and gradients by name" in str(raised.value)
+    assert "functions here that launch: bwd; rename it, or give its name with --entry" in str(raised.value)
 
 
 def test_a_gradient_that_is_left_out_comes_from_the_reference(norm):
@@ -333,6 +390,8 @@ def test_a_python_kernel_for_a_gpu_that_is_not_here_is_kept(scale):
     version = scale.runs("forward", "cuda")
     assert version.number == 1 and {o.detail for o in version.trial.outcomes} == {"not run: no GPU here"}
     assert torch.equal(scale(X, 3.0), X * 3)
+    (row,) = [r for r in scale.check().rows if r.case == "forward cuda v1"]
+    assert (row.status, row.detail) == ("skip", "not run: no GPU here")
     with pytest.raises(wb.SchemaError, match="'gpu'"):
         scale.kernel("gpu")(lambda x: x)
 
@@ -467,3 +526,51 @@ def test_triton_files(tmp_path, namespace):
     assert _headers(folder / "scale_triton.py", None) == (folder / "blocks.py",)
     with pytest.raises(wb.SchemaError, match=r"a Triton file ends in _triton\.py"):
         wb.triton(op, SCALE, file=str(tmp_path / "scale.py"))
+
+
+ROWS = """\
+@triton.jit
+def kernel(g, x, dx, stride, n, B: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, B)
+    v = tl.load(x + row * stride + c, c < n, 0.0) * tl.load(g + row * stride + c, c < n, 0.0)
+    tl.store(dx + row * stride + c, 2 * v, c < n)
+
+def square(x):
+    return x * x
+
+def backward(grad_out, x):
+    dx = torch.empty_like(x)
+    kernel[(x.size(0),)](grad_out, x, dx, x.stride(0), x.size(1), B=triton.next_power_of_2(x.size(1)))
+    return dx
+"""
+
+
+def test_a_gradient_lies_as_a_backward_counts_on_that_reads_another_tensors_strides(namespace):
+    @wb.op(f"{namespace}::square")
+    def square(x: Tensor) -> Tensor:
+        return x * x
+
+    square.cases(lambda t: [(t(5, 123),)], dtypes=(torch.float32,))
+    wb.triton(square, ROWS)
+    x = torch.randn(5, 123, requires_grad=True)
+    for total in (lambda y: y.sum(), lambda y: (y * torch.ones(123, 5).t()).sum()):  # strides 0 and 0; 1 and 5
+        (gradient,) = torch.autograd.grad(total(square(x)), x)
+        assert torch.equal(gradient, 2 * x)
+
+
+def test_such_a_gradient_lies_as_its_output_where_that_is_not_contiguous():
+    parsed = schema.parse("a::square(Tensor x) -> Tensor")
+    plan = triton_call.Plan(parsed, "backward", (), "backward", ("grad_out", "x"), unread=("grad_out",))
+    x, grad = torch.randn(123, 5).t(), torch.ones(()).expand(5, 123)
+    assert triton_call.alike(plan, {"grad_out": grad, "x": x})["grad_out"].stride() == (1, 5)
+    assert triton_call.alike(plan, {"grad_out": grad, "x": x.contiguous()})["grad_out"].stride() == (123, 1)
+    kept = torch.randn(123, 5).t()
+    assert triton_call.alike(plan, {"grad_out": kept, "x": x})["grad_out"] is kept
+    laid = triton_call.alike(plan, {"grad_out": kept, "x": x, "out": x.contiguous()})["grad_out"]
+    assert laid.stride() == (123, 1) and torch.equal(laid, kept)
+
+
+def test_a_check_of_what_was_not_compiled_yet_names_no_architecture(namespace):
+    op = wb.triton(f"{namespace}::scale", SCALE)
+    (row,) = [r for r in op.check().rows if r.case == "forward cuda v1"]
+    assert row.detail == "not compiled yet, not run: no GPU here"

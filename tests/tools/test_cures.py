@@ -36,13 +36,16 @@ def test_entries_are_short_and_reachable():
         assert not any(e.words == "." for e in before), f"{c.symptom}: an entry above takes everything"
 
 
-def test_a_failure_gets_the_cure_of_its_kind():
+def test_a_failure_gets_the_cure_of_its_kind(monkeypatch):
     assert cure("overrun", "writes past the end of out: flat element 20 of 20").startswith("Guard the last block")
     assert "Guard" not in in_language(cure("overrun", "reads past the end of b"), "cpp")
     assert "the loop's bound (`<`, not `<=`)" in in_language(cure("crash", "it died"), "cpp")
     assert in_language(cure("crash", "it died"), "triton").startswith(
         "Most often an index out of bounds. Give each load"
     )
+    monkeypatch.setattr("workbench.gpu.present", lambda: False)
+    assert in_language(cure("hang", "no end"), "triton").endswith("too many: a smaller case, or bench=True.")
+    assert "interpreter" not in in_language(cure("hang", "no end"), "cuda")
     assert in_language(cure("crash", "it died"), "cuda") == cure("crash", "it died")
     assert cure("overrun", "writes 4 bytes before the start of out").startswith("An index is below 0")
     assert cure("mismatch", "out: 1 of 4 elements differ, most at [0]: 0 where nan was wanted").startswith(

@@ -22,6 +22,8 @@ class Plan:
     `arguments` are the native op's, in order, and `takes` those that the launcher names, in its own order. A backward
     gives None for the gradients of those in `left_out`.
     `contiguous`: the cell reads no strides, so it counts on contiguous tensors. `file` and `line` are the launcher's.
+    `unread`: gradients that arrive in a backward which reads strides, and none of theirs: it counts on those of what
+    they are gradients of.
     """
 
     schema: Schema
@@ -33,6 +35,7 @@ class Plan:
     contiguous: bool = False
     file: str = ""
     line: int = 0
+    unread: tuple[str, ...] = ()
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -68,7 +71,7 @@ def size(values: Mapping[str, Any]) -> int:
 
 def call(plan: Plan, function: Callable, values: Mapping[str, Any]) -> list[Any]:
     """Call the launcher; all results in order, as the op gives them. SchemaError where they are not what it gives."""
-    given = settled(plan, values) if plan.contiguous else values
+    given = settled(plan, values) if plan.contiguous else alike(plan, values) if plan.unread else values
     returned = function(**{n: given[n] for n in plan.takes})
     if plan.slot == "backward":
         return gradients(plan, values, returned)
@@ -128,6 +131,29 @@ def settled(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def alike(plan: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Gradients whose strides are not read, with those of their output, or of an argument of that shape.
+
+    What `y.sum()` sends back is one element, expanded: a launcher that takes its rows to lie like those of x would
+    read past its end.
+    """
+    found = dict(values)
+    rest = {n: v for n, v in values.items() if n not in plan.unread}
+    plain = contiguous(rest)  # then no sizes are compared, on which a compiled graph would depend
+    ordered = [rest[n] for n in (*plan.schema.outputs, *rest) if n in rest]
+    for name in plan.unread:
+        gradient = values[name]
+        if not isinstance(gradient, torch.Tensor):
+            continue
+        shaped = [] if plain else [t for t in ordered if isinstance(t, torch.Tensor) and t.shape == gradient.shape]
+        if not shaped or shaped[0].is_contiguous():
+            found[name] = gradient.contiguous()
+        else:
+            wanted = torch.empty_like(shaped[0], dtype=gradient.dtype)
+            found[name] = gradient if gradient.stride() == wanted.stride() else wanted.copy_(gradient)
+    return found
+
+
 def outputs(plan: Plan, returned: Any) -> list[Any]:
     """What a forward returned, one value a result."""
     wanted = plan.results
@@ -161,9 +187,10 @@ def gradients(plan: Plan, values: Mapping[str, Any], returned: Any) -> list[Any]
     if len(given) == 1 and given[0].is_tensor_list and not (found and isinstance(found[0], (tuple, list))):
         found = [found]
     owners = floats if len(found) == len(floats) else given
-    if len(found) != len(owners):
+    if returned is None or len(found) != len(owners):
+        got = "nothing" if returned is None else _counted(found)
         raise SchemaError(
-            f"{plan.function} returned {_counted(found)}; the floating-point tensor arguments are "
+            f"{plan.function} returned {got}; the floating-point tensor arguments are "
             f"{', '.join(a.name for a in given)}",
             line=plan.line, file=plan.file,
         )  # fmt: skip

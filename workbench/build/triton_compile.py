@@ -28,7 +28,7 @@ from . import triton_hints, triton_parse, triton_slips
 from .resources import Resources
 from .triton_driver import targeting
 from .triton_kernels import innermost, own_kernels
-from .triton_launches import Form, Seen, address, described, forms, key
+from .triton_launches import Form, Seen, address, described, forms, key, multiples
 from .triton_module import LOCK, label
 from .triton_tune import UNFIT
 
@@ -58,7 +58,8 @@ def compile(
 ) -> dict[str, Compiled]:
     """Every specialisation among these launches that is not `known`, by its key. BuildError, on the cell's line.
 
-    Without `exact` one is enough for all integers and addresses, whatever they are multiples of.
+    Without `exact` one is enough for all integers and addresses, whatever they are multiples of: that of which most
+    are multiples of 16, as sizes mostly are. Only then are loads wide, and only what is loaded so is copied ahead.
     An autotuned kernel is compiled in one configuration that the architecture has room for, or in `every` such.
     They are compiled side by side, and an interrupt waits for none of them.
     """
@@ -66,7 +67,9 @@ def compile(
     groups: dict[str, list[Form]] = {}
     for launch, found in zip(seen, launches, strict=True):
         for group in [[f] for f in found] if exact and launch.every else [found]:
-            groups.setdefault(key(group[0].kernel, group[0].given, exact=exact), group)
+            name = key(group[0].kernel, group[0].given, exact=exact)
+            if name not in groups or (not exact and multiples(group[0].given) > multiples(groups[name][0].given)):
+                groups[name] = group
     todo = {k: group for k, group in groups.items() if k not in known}
     if not todo:
         return {}
@@ -231,7 +234,8 @@ def said(error: BaseException, module: Any, kernel: Any) -> BuildError:
     home = next((f for f in functions if f.src == inner.src), kernel)
     cause = next((str(e) for e in reversed(chain) if not hasattr(e, "node")), "")
     text = triton_hints.plain((inner.error_message or cause or type(inner).__name__).strip())
-    text += triton_hints.hint(text)
+    text = triton_hints.branched(text, inner.src)
+    text = triton_hints.called(text + triton_hints.hint(text), inner.node)
     line = home.starting_line_number + inner.node.lineno - 1
     return _at(BuildError, text, home, line, inner.node.col_offset + 1, str(error))
 

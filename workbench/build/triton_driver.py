@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -106,7 +106,8 @@ def standing_in(device: str) -> Iterator[None]:
     ...     triton.runtime.driver.active.get_active_torch_device()
     device(type='cpu')
 
-    `device` is where tensors are: "cpu" in the interpreter. Beside a GPU nothing changes.
+    `device` is where tensors are: "cpu" in the interpreter, where what is made on "cuda" is made there, too, and
+    `x.is_cuda` says yes. Beside a GPU nothing changes.
     """
     if gpu.present():
         yield
@@ -121,11 +122,35 @@ def standing_in(device: str) -> Iterator[None]:
     try:
         for name, function in names.items():
             setattr(torch.cuda, name, function)
-        with _active(driver):
+        with _active(driver), _on_the_cpu() if device == "cpu" else nullcontext():
             yield
     finally:
         for name, function in before.items():
             setattr(torch.cuda, name, function)
+
+
+def _on_the_cpu() -> AbstractContextManager:
+    """Inside, tensors of the CPU stand for those of a GPU: `torch.empty(n, device="cuda")`, `x.cuda()`, `x.is_cuda`."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    is_cuda = torch.Tensor.is_cuda.__get__
+
+    def here(value: Any) -> Any:
+        named = isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda"
+        return torch.device("cpu") if named else value
+
+    class OnTheCpu(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.Tensor.cuda:
+                return args[0]
+            if func is torch.device:
+                return here(func(*args, **(kwargs or {})))
+            if func == is_cuda:
+                return True
+            return func(*map(here, args), **{n: here(v) for n, v in (kwargs or {}).items()})
+
+    return OnTheCpu()
 
 
 @contextmanager

@@ -29,13 +29,14 @@ def interpreting() -> Iterator[None]:
 def _as_it_was() -> Iterator[None]:
     """The interpreter patches `triton.language`, and in helpers called from kernels it forgets to take that back."""
     from triton.language import core
-    from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+    from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder
 
     modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("triton.language") and m is not None]
     classes = [
         core.tensor,
         core.dtype,
         InterpreterBuilder,
+        InterpretedFunction,
         *filter(None, [getattr(core, "tensor_descriptor_base", None)]),
     ]
     before = [(owner, dict(vars(owner))) for owner in (*modules, *classes)]
@@ -65,9 +66,9 @@ def _restore(usual: Callable, executor: Any, args_dev: Any, args_hst: Any, kwarg
 
 @cache
 def _corrected() -> tuple[tuple[Any, str, Any], ...]:
-    from . import triton_bfloat16, triton_libdevice
+    from . import triton_bfloat16, triton_libdevice, triton_warmed
 
-    return (*triton_bfloat16.patches(), *triton_libdevice.patches())
+    return (*triton_bfloat16.patches(), *triton_libdevice.patches(), *triton_warmed.patches())
 
 
 @cache

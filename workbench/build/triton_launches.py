@@ -18,6 +18,7 @@ from . import triton_slips, triton_tune
 from .triton_driver import standing_in
 from .triton_kernels import innermost, rebound
 from .triton_module import LOCK, label, raised
+from .triton_warmed import Warmed
 
 MOST_INTERPRETED = 16  # configurations of a case in the interpreter, which is slow
 
@@ -30,7 +31,7 @@ class Seen:
     args: tuple
     keywords: Mapping[str, Any]
     every: bool = False  # are all configurations of an autotuned kernel wanted, or any one of them?
-    empty: Diagnostic | None = None  # that its grid has no block
+    odd: Diagnostic | None = None  # a warning: its grid has no block, its autotuner a key that is no parameter
 
     @property
     def given(self) -> dict[str, Any]:
@@ -74,14 +75,18 @@ class _Recorder:
     def __getitem__(self, grid: Any) -> Callable:
         return lambda *args, **keywords: self.run(*args, grid=grid, **keywords)
 
+    def warmup(self, *args: Any, grid: Any = None, **keywords: Any) -> Warmed:
+        self.run(*args, grid=grid, **keywords)
+        return Warmed(innermost(self._kernel), args, keywords, lambda grid, given: None)
+
     def __call__(self, *args: Any, **keywords: Any) -> None:
         raise triton_slips.without_grid(self._kernel)
 
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **keywords: Any) -> None:
         if self._found is not None:
             triton_slips.launch(self._kernel, grid, args, keywords)
-            empty = triton_slips.nothing(self._kernel, grid)
-            self._found.append(Seen(self._kernel, args, keywords, empty=empty))
+            odd = triton_slips.nothing(self._kernel, grid) or triton_slips.unknown_key(self._kernel)
+            self._found.append(Seen(self._kernel, args, keywords, odd=odd))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
@@ -209,6 +214,12 @@ def described(kernel: Any, given: Mapping[str, Any], *, exact: bool = False) -> 
         else:
             parts.append(f"{name}: {type(value).__name__}" if value is not None else f"{name}=None")
     return ", ".join(parts)
+
+
+def multiples(given: Mapping[str, Any]) -> int:
+    """How many integers and addresses are multiples of 16, which Triton makes use of."""
+    numbers = [address(v) if isinstance(v, torch.Tensor) else v for v in given.values()]
+    return sum(type(n) is int and n % 16 == 0 for n in numbers)
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -13,6 +13,7 @@ import importlib
 import inspect
 import linecache
 import os
+import re
 import sys
 import threading
 import traceback
@@ -28,6 +29,8 @@ from .triton_beside import absolute, beside, file_of, files_of, package_of, read
 from .triton_kernels import innermost
 from .triton_text import padded
 
+# `workbench_triton_1f2e3d4c5b6a7988.helpers`, and `(<helpers.py, 1f2e3d4c>)` of its file
+OUR_NAMES = re.compile(r"workbench_triton_[0-9a-f]{16}\.| \(<[^<>]*, [0-9a-f]{8}>\)")
 LOCK = threading.RLock()  # Triton's switches and its patches of tl are global: one text is loaded, run or built at once
 
 _modules: dict[str, types.ModuleType] = {}
@@ -195,7 +198,7 @@ def told(error: BaseException, file: str) -> str:
 
 def _said(error: BaseException, excerpt: str) -> str:
     """Its kind and words, and what was probably meant; an assertion without words says what it asserts."""
-    words = str(error) or (excerpt if isinstance(error, AssertionError) else "")
+    words = OUR_NAMES.sub("", str(error)) or (excerpt if isinstance(error, AssertionError) else "")
     text = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return text + triton_hints.hint(text, error)
 

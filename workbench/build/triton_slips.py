@@ -15,18 +15,22 @@ from ..errors import Diagnostic, SchemaError, ToolchainError
 from ..gpu import Target
 from .triton_kernels import innermost
 from .triton_module import label
+from .triton_tune import tuners
 
+GRID = (2**31 - 1, 65_535, 65_535)  # of every NVIDIA GPU
 OF_LAUNCHES = frozenset({"grid", "warmup", "stream", "device", "device_type"})
 
 
 def launch(kernel: Any, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
     """SchemaError, on the line that launches, for a grid that is none and arguments that the kernel does not take.
 
-    What only a launch can tell is passed over: a grid that is a function, what an autotuner brings.
+    A grid that is a function is asked with the first configuration; what it raises but for a name that is not there
+    only a launch can tell.
     """
     function = innermost(kernel)
     name, names = function.__name__, list(function.arg_names)
-    wrong = _grid(name, grid) or _arguments(name, kernel, names, args, keywords)
+    wrong = _brings(name, kernel, names, args, keywords) or _arguments(name, kernel, names, args, keywords)
+    wrong = wrong or (_asked(name, kernel, names, grid, args, keywords) if callable(grid) else _grid(name, grid))
     if wrong:
         file, line = _here()
         raise SchemaError(wrong, line=line, file=file)
@@ -49,8 +53,63 @@ def without_grid(kernel: Any) -> SchemaError:
     return SchemaError(f"{name} is launched without a grid: write {name}[(blocks,)](...)", line=line, file=file)
 
 
+def unknown_key(kernel: Any) -> Diagnostic | None:
+    """A warning for a key of autotune that is no parameter: Triton passes over it, and does not tune anew for it."""
+    names = list(innermost(kernel).arg_names)
+    for tuner in tuners(kernel):
+        for key in tuner.keys:
+            if key not in names:
+                file, line = _here()
+                near = difflib.get_close_matches(key.upper(), [n.upper() for n in names], 1)
+                meant = next((n for n in names if near and n.upper() == near[0]), "")
+                hint = f"did you mean {meant}?" if meant else f"it takes {', '.join(names)}"
+                said = f"{innermost(kernel).__name__} has no parameter {key}, which autotune has as a key; {hint}"
+                return Diagnostic(file, line, 0, "warning", said)
+    return None
+
+
+def _asked(
+    name: str, kernel: Any, names: list[str], grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]
+) -> str:
+    """What is wrong with a grid that is a function of the arguments."""
+    config: Mapping[str, Any] = next((c.all_kwargs() for t in tuners(kernel) for c in t.configs), {})
+    defaults = {p.name: p.default for p in getattr(innermost(kernel), "params", ()) if p.has_default}
+    meta = {**defaults, **config, **dict(zip(names, args, strict=False)), **keywords}
+    try:
+        found = grid(meta)
+    except KeyError as error:
+        lost = str(error.args[0]) if error.args else ""
+        if lost in meta or lost in _brought(kernel):
+            return ""
+        near = difflib.get_close_matches(lost, [*meta], 1, 0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(meta)}"
+        return f"the grid of {name} asks for {lost!r}, which its launch does not have; {hint}"
+    except Exception:
+        return ""
+    if isinstance(found, (tuple, list)):
+        return _grid(name, found)
+    return f"the grid of {name} is a function that returns {found}: it must return a tuple, ({found},)"
+
+
+def _brings(name: str, kernel: Any, names: list[str], args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """What configurations and heuristics give that the kernel does not take, or that is given at the launch too."""
+    while type(kernel).__name__ in ("Autotuner", "Heuristics"):
+        tuned = type(kernel).__name__ == "Autotuner"
+        given = [n for c in kernel.configs for n in c.kwargs] if tuned else list(kernel.values)
+        whose = "its configurations give" if tuned else "its heuristics give"
+        for n in dict.fromkeys(given):
+            if n not in names and n not in _options():
+                near = difflib.get_close_matches(n, [m for m in names if m not in given], 1, 0.4)
+                hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
+                return f"{name} has no parameter {n}, which {whose}; {hint}"
+            if tuned and (n in keywords or n in names[: len(args)]):
+                return f"{n} of {name} is given at the launch, and {whose} it too: leave it out of the launch"
+        kernel = kernel.fn
+    return ""
+
+
 def _grid(name: str, grid: Any) -> str:
-    if grid is None or callable(grid):
+    if grid is None:
         return ""
     if not isinstance(grid, (tuple, list)):
         return f"the grid of {name} is {grid}: write a tuple, {name}[({grid},)](...)"
@@ -59,6 +118,8 @@ def _grid(name: str, grid: Any) -> str:
     other = next((n for n in grid if isinstance(n, float)), None)
     if other is not None:
         return f"the grid of {name} is {tuple(grid)}: {other} is no integer; write triton.cdiv(a, b), or a // b"
+    if any(isinstance(n, int) and n > most for n, most in zip(grid, GRID, strict=False)):
+        return f"the grid of {name} is {tuple(grid)}: a GPU takes at most {GRID[0]:,} by {GRID[1]:,} by {GRID[2]:,}"
     if any(isinstance(n, int) and n < 0 for n in grid):
         return f"the grid of {name} is {tuple(grid)}: a size is never negative"
     return ""
@@ -74,9 +135,12 @@ def _arguments(name: str, kernel: Any, names: list[str], args: Sequence[Any], ke
     lacking = [n for n in names[len(args) :] if n not in keywords and n not in brought]
     strange = [n for n in keywords if n not in names and n not in _options()]
     if strange:
-        near = difflib.get_close_matches(strange[0], lacking or names, 1)
+        near = difflib.get_close_matches(strange[0], [*(lacking or names), *sorted(_options())], 1)
         hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
         return f"{name} has no parameter {strange[0]}; {hint}"
+    warps = keywords.get("num_warps")
+    if isinstance(warps, int) and (warps < 1 or warps & (warps - 1)):
+        return f"{name} is launched with num_warps={warps}: Triton takes a power of two, 1 to 32"
     return f"{name} is launched without {', '.join(lacking)}" if lacking else ""
 
 
@@ -148,4 +212,4 @@ def _here() -> tuple[str, int]:
     return "", 0
 
 
-__all__ = ["check_arch", "launch", "nothing", "without_grid"]
+__all__ = ["check_arch", "launch", "nothing", "unknown_key", "without_grid"]

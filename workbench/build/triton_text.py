@@ -102,9 +102,20 @@ def launcher(source: Source, name: str) -> Launcher:
             )
             raise SchemaError(said, line=jitted.lineno, file=source.file)
         names = ", ".join(f.name for f in plain) or "none"
+        wrapped = next((c for c in tree.body if isinstance(c, ast.ClassDef) and _is_autograd(c)), None)
+        if wrapped is not None:
+            said = (
+                f"no function is called {name!r}; what {wrapped.name} does in its forward belongs into one, without "
+                "ctx, which returns the outputs and then what is saved, and its backward into a function called "
+                "backward, which takes the gradients of the outputs by name"
+            )
+            raise SchemaError(said, line=wrapped.lineno, file=source.file)
+        does = "takes the op's arguments, launches the kernels and returns the outputs"
+        if name == "backward":
+            does = "takes arguments, saved tensors and gradients by name and returns a gradient for each tensor"
+        cure = "; rename it, or give its name with --entry" if len(plain) == 1 else ""
         raise SchemaError(
-            f"no function is called {name!r}: it takes the op's arguments, launches the kernels and returns the "
-            f"outputs; functions here that launch: {names}",
+            f"no function is called {name!r}: it {does}; functions here that launch: {names}{cure}",
             line=source.first_line, file=source.file,
         )  # fmt: skip
     node = found[-1]
@@ -125,6 +136,11 @@ def launcher(source: Source, name: str) -> Launcher:
 def is_kernel(node: ast.FunctionDef) -> bool:
     """Does a `jit` stand over it?"""
     return any("jit" in ast.unparse(d).partition("(")[0].split(".") for d in node.decorator_list)
+
+
+def _is_autograd(node: ast.ClassDef) -> bool:
+    """Is it a `torch.autograd.Function`?"""
+    return any(ast.unparse(b).rpartition(".")[2] == "Function" for b in node.bases)
 
 
 def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
@@ -208,6 +224,8 @@ def lacking(source: Source, tree: ast.Module, name: str, line: int, arguments: S
         cure = f"write 'import {name}' in it"
     if not cure:
         value = f"{name} = tl.constexpr(128)" if inside else f"{name} = 128"
+        if any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in ast.walk(tree)):
+            value = f"def {name}(...): ..."
         cure = f"define it in the cell ('{value}'), import it there, or pass it as an argument"
     said = (
         f"{name} is not defined in this cell, which sees torch, triton, tl and its own names, nothing of the "

@@ -38,8 +38,10 @@ BATCHING = (
 GUARD = "Guard the last block: `if (i < n)`, and a loop for what no whole vector holds."
 GUARDS = {  # in whose words what GUARD says is said, where the language is known
     "cpp": "Look at the loop's bound (`<`, not `<=`), and whether that tensor is as long as the loop: where it need not be, `//! require` its size.",
-    "triton": "Give each load and store a mask, `mask=i < n`, with n the size of that tensor.",
+    "triton": "Give each load and store a mask, `mask=i < n`, with n the size of that tensor; a block pointer takes `boundary_check=(0, 1)`.",
 }
+COUNTERS = "Look at loop counters: too few bits, or a step of 0."
+SLOW = "Or Triton's interpreter, which runs the programs of a grid one by one, has too many: a smaller case, or bench=True."
 GRAPH_BREAK = "Something between its tensors is no torch code: keep .item(), print and `if` on values out of the graph."
 
 LOOKS = r"guard on data-dependent|DataDependentOutput|local_scalar_dense"
@@ -89,7 +91,7 @@ TABLE: tuple[Cure, ...] = (
     Cure("crash", r"stack overflow", "the stack overflows", "Large local arrays belong into a workspace: `//! tmp = empty(...)`."),
     Cure("crash", r"memory|bad_alloc", "takes more memory than there is", "Allocate what the sizes ask for and no more."),
     Cure("crash", r".", "the process dies", f"Most often an index out of bounds. {GUARD}"),
-    Cure("hang", r".", "does not end", "Look at loop counters: too few bits, or a step of 0."),
+    Cure("hang", r".", "does not end", COUNTERS),
     Cure("raises", r".", "raises on inputs that the reference takes",
          "Take these inputs, or say that they are none: `//! require`, or let the reference raise, too."),
     Cure("accepts", r"past the end|before the start|crash|stopped|writes|reads", "crashes on inputs that the reference refuses",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 
+from .. import gpu
 from ..reports.report import Mismatch
-from .cure_table import FAR_OFF, GUARD, GUARDS, TABLE, Cure
+from .cure_table import COUNTERS, FAR_OFF, GUARD, GUARDS, SLOW, TABLE, Cure
 
 GRAPHS = {"compile", "compiled = eager", "compiled, dynamic shapes", "compiled, gradients", "export", "inductor",
           "autocast"}  # fmt: skip
@@ -40,8 +41,9 @@ def in_language(said: str, language: str) -> str:
     """The same advice in the words of the language in which the kernel is written.
 
     >>> in_language(cure("overrun", "writes past the end of out"), "triton")
-    'Give each load and store a mask, `mask=i < n`, with n the size of that tensor.'
+    'Give each load and store a mask, `mask=i < n`, with n the size of that tensor; a block pointer takes ...'
     """
+    said = said.replace(COUNTERS, f"{COUNTERS} {SLOW}") if language == "triton" and not gpu.present() else said
     return said.replace(GUARD, GUARDS.get(language, GUARD))
 
 

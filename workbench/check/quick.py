@@ -84,7 +84,14 @@ def _not_run(op: Checkable) -> list[Row]:
     for (slot, where), version in getattr(op, "slots", {}).items():
         why = getattr(version.kernel, "unrunnable", "")
         if why:
-            detail = f"compiled for {version.kernel.compiled_for}, not run: {why}"
+            arch = getattr(version.kernel, "compiled_for", None)
+            detail = (
+                f"compiled for {arch}, not run: {why}"
+                if arch
+                else f"not run: {why}"
+                if arch is None
+                else f"not compiled yet, not run: {why}"
+            )
             rows.append(Row("agreement", f"{slot} {where} v{version.number}", "skip", detail))
     return rows
 

@@ -36,19 +36,19 @@ def kernel(op, chosen: Version) -> Kernel:
     what = f"v{chosen.number} of {op.name}"
     if not chosen.number:
         raise SchemaError(
-            f"{what} is the reference, in Python, so there is nothing compiled to look at: choose one of {_choices(op)}"
+            f"{what} is the reference, in Python, so there is nothing compiled to look at: {_choices(op)}"
         )
     if not isinstance(chosen.kernel, Kernel):
         raise SchemaError(
-            f"{what} is a {LANGUAGES[chosen.language]} function, so there is nothing compiled to look at: choose one "
-            f"of {_choices(op)}"
+            f"{what} is a {LANGUAGES[chosen.language]} function, so there is nothing compiled to look at: "
+            f"{_choices(op)}"
         )
     return chosen.kernel
 
 
 def _choices(op) -> str:
     built = [f"v{v.number}" for v in op.versions if isinstance(v.kernel, Kernel)]
-    return ", ".join(built) or "the cells that are still to be written"
+    return f"choose one of {', '.join(built)}" if built else "write its kernels in a %%cpp, %%cuda or %%triton cell"
 
 
 def dtypes(op, chosen: Version, of: Kernel, wanted: torch.dtype | str | None) -> tuple[Dtypes, tuple[str, ...]]:

@@ -50,12 +50,31 @@ class Compiled:
     machine: tuple[Entry, ...]
 
 
-def told(kernels: Sequence[Compiled], arch: str) -> dict:
+@dataclass(frozen=True)
+class Cures:
+    """What to do in a language of kernels: for wide loads, and for fewer registers."""
+
+    wide: str
+    fewer: str
+
+
+CUDA = Cures(
+    wide="where a thread reads neighbours, a load can bring 16 (`float4`)",
+    fewer="`__launch_bounds__`, `-maxrregcount`",
+)
+TRITON = Cures(
+    wide="where neighbours are read Triton loads 16, once it knows strides and the sizes in masks to be multiples of "
+    "16 (a case with such sizes, `tl.multiple_of`)",
+    fewer="`maxnreg` at the launch, more `num_warps`, smaller blocks",
+)
+
+
+def told(kernels: Sequence[Compiled], arch: str, cures: Cures = CUDA) -> dict:
     """Rows, findings and the stage "sass" of some kernels, as fields of an `Inspection`."""
     number, alone = int(re.sub(r"\D", "", arch)), len(kernels) == 1
     rows = tuple(row(k, number) for k in kernels)
     pairs = zip(rows, kernels, strict=True)
-    found = [f for made, k in pairs for f in findings(made, number, k.machine, alone=alone)]
+    found = [f for made, k in pairs for f in findings(made, number, k.machine, alone=alone, cures=cures)]
     machine = headed([(k.name, k.machine) for k in kernels], "//")
     stage = Stage("sass", machine, counts(e for k in kernels for e in k.machine))
     return {"target": arch, "rows": rows, "findings": tuple(sorted(found, key=lambda f: not f.bad)), "stages": (stage,)}
@@ -132,16 +151,17 @@ def row(kernel: Compiled, arch: int) -> KernelRow:
     )  # fmt: skip
 
 
-def findings(made: KernelRow, arch: int, entries: Sequence[Entry], *, alone: bool) -> list[Finding]:
+def findings(
+    made: KernelRow, arch: int, entries: Sequence[Entry], *, alone: bool, cures: Cures = CUDA
+) -> list[Finding]:
     """What is worth knowing of one kernel: spills, narrow loads, what fewer registers would change.
 
     `alone`: it is the only one, so its name need not be said.
     """
-    told = [*_local(made, entries), *_narrow(entries)]
+    told = [*_local(made, entries), *_narrow(entries, cures.wide)]
     if 0 < made.occupancy < 0.5 and made.limiter.startswith("registers"):
         fewer = registers_for(arch, made.threads, 0.5)
-        told.append(Finding(0, f"with {fewer} registers a thread (`__launch_bounds__`, `-maxrregcount`) half of the "
-                               "warps would fit"))  # fmt: skip
+        told.append(Finding(0, f"with {fewer} registers a thread ({cures.fewer}) half of the warps would fit"))
     name = made.kernel.partition("<")[0]
     return told if alone else [replace(f, text=f"{name}: {f.text}") for f in told]
 
@@ -159,7 +179,7 @@ def _local(made: KernelRow, entries: Sequence[Entry]) -> list[Finding]:
     return []
 
 
-def _narrow(entries: Sequence[Entry]) -> list[Finding]:
+def _narrow(entries: Sequence[Entry], wide: str) -> list[Finding]:
     """Several global loads of one line, all of at most 4 bytes: neighbours that one wide load could bring."""
     loads = [(e.line, width(sass.operation(e.text))) for e in entries if re.match(r"\s*(?:@\S+\s+)?LDG\b", e.text)]
     if len(loads) < 4 or max(size for _, size in loads) > 4:
@@ -168,4 +188,4 @@ def _narrow(entries: Sequence[Entry]) -> list[Finding]:
     size = max(size for n, size in loads if n == line)
     many = f"all {count} global loads bring" if count == len(loads) else f"{count} global loads bring"
     each = f"{size} byte{'s' if size > 1 else ''} a thread each"
-    return [Finding(line, f"{many} {each}; where a thread reads neighbours, a load can bring 16 (`float4`)")]
+    return [Finding(line, f"{many} {each}; {wide}")]

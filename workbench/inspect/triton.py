@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,7 +42,7 @@ def stages(kernel: TritonKernel, wanted: torch.dtype | None) -> dict:
     with ThreadPoolExecutor(2) as pool:
         machine = list(pool.map(_machine, chosen, files))
     compiled = [gpu.Compiled(c.name, c.resources, _geometry(c), m) for c, m in zip(chosen, machine, strict=True)]
-    told = gpu.told(compiled, kernel.compiled_for)
+    told = gpu.told(compiled, kernel.compiled_for, gpu.TRITON)
     pairs = list(zip(chosen, files, strict=True))
     made = tuple(
         Stage(name, headed([(c.name, parse(c.asm[name], f)) for c, f in pairs if name in c.asm], "//"))
@@ -62,31 +63,36 @@ def choose(
     if not compiled:
         why = f": {note}" if note else ""
         raise SchemaError(f"no kernel of the cell has been compiled{why}; give the op a case, or call it once on a GPU")
-    by_dtype: dict[str, list[Any]] = {}
-    for c in compiled:
-        by_dtype.setdefault(_dtypes(c), []).append(c)
-    name = _named(by_dtype, wanted)
+    types = [_dtypes(c).split(", ") for c in compiled]
+    leading = list(dict.fromkeys(found[0] for found in types))
+    of_kernel: dict[str, set[str]] = defaultdict(set)
+    for c, found in zip(compiled, types, strict=True):
+        of_kernel[c.name].add(found[0])
+    varies = {t for kinds in of_kernel.values() if len(kinds) > 1 for t in kinds if t}
+    choices = [t for t in leading if t in varies] or leading[:1]  # of a kernel on workspace alone there is none
+    name = _named(choices, dict.fromkeys(t for found in types for t in found), wanted)
     chosen: dict[str, Any] = {}
-    count: dict[str, int] = {}
-    for c in by_dtype[name]:
-        chosen.setdefault(c.name, c)
-        count[c.name] = count.get(c.name, 0) + 1
-    # A kernel whose pointers are of another type all the same belongs to each choice.
-    for c in compiled:
-        chosen.setdefault(c.name, c)
+    fit: dict[str, int] = {}
+    count: Counter[str] = Counter()
+    for c, found in zip(compiled, types, strict=True):
+        rank = 2 if found[0] == name else 1 if name in found else 0
+        count[c.name] += rank == 2
+        # A kernel whose pointers are of another type all the same belongs to each choice.
+        if rank > fit.get(c.name, -1):
+            chosen[c.name], fit[c.name] = c, rank
     notes = [f"{c.name} is shown as compiled for {c.signature}" for c in chosen.values()]
     notes += [f"{k} was compiled in {n} forms, for other sizes too" for k, n in count.items() if n > 1]
-    return list(chosen.values()), tuple(other for other in by_dtype if other != name), tuple(notes)
+    return list(chosen.values()), tuple(t for t in choices if t != name), tuple(notes)
 
 
-def _named(found: dict[str, list[Any]], wanted: torch.dtype | None) -> str:
+def _named(choices: Sequence[str], known: Collection[str], wanted: torch.dtype | None) -> str:
     if wanted is None:
-        return "float32" if "float32" in found else next(iter(found))
+        return "float32" if "float32" in choices else choices[0]
     spelled = str(wanted).removeprefix("torch.")
-    for name in (spelled, *(n for n in found if n.startswith(f"{spelled},"))):
-        if name in found:
-            return name
-    raise SchemaError(f"no kernel of the cell has been compiled for {spelled}; there are {', '.join(found)}")
+    if spelled in known:
+        return spelled
+    there = ", ".join(filter(None, known))
+    raise SchemaError(f"no kernel of the cell has been compiled for {spelled}; there are {there}, those of its cases")
 
 
 def _dtypes(c: Any) -> str:

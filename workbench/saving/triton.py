@@ -116,6 +116,7 @@ def plan_text(kernel: Any) -> str:
     parts = [
         "SCHEMA", f'"{plan.slot}"', f"({arguments}{',' * (len(plan.arguments) == 1)})", f'"{plan.function}"',
         _names(plan.takes), f"left_out={_names(plan.left_out)}", f"contiguous={plan.contiguous}",
+        *([f"unread={_names(plan.unread)}"] if plan.unread else []),
     ]  # fmt: skip
     return f'_Plan({", ".join(parts)}), f"{{__package__}}.{module_name(kernel)}"'
 

@@ -6,7 +6,6 @@ same, and it is tried by Triton's interpreter on tensors of the CPU (`interprete
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,11 +14,11 @@ from typing import Any
 import torch
 
 from .. import directives, gpu
-from ..build import store, triton_beside, triton_call, triton_text, triton_variants
+from ..build import store, triton_beside, triton_call, triton_hints, triton_strides, triton_text, triton_variants
 from ..build.resources import Resources
 from ..errors import Diagnostic, SchemaError, ToolchainError
 from ..schema import Schema
-from ..source import Source, code
+from ..source import Source
 from ..trial import triton_library
 from ..trial.client import worker
 from ..trial.triton_library import TritonLibrary, kernel, laying_out, runnable
@@ -66,24 +65,22 @@ class TritonKernel(Kernel):
         line, file = self.launcher.line, self.source.file
         for p in self.launcher.parameters:
             if p not in known and p in self.launcher.required:
-                near = difflib.get_close_matches(p, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"the arguments are {', '.join(known)}"
+                hint = triton_hints.unbound(p, list(known))
                 said = f"{self.launcher.name}: the parameter {p!r} binds to no argument; {hint}"
                 raise SchemaError(said, line=line, file=file)
         wanted = len(self.schema.outputs) + len(self.schema.saves)
         if self.slot == "forward" and self.launcher.results not in (-1, wanted) and wanted != 1:
             names = ", ".join((*self.schema.outputs, *self.schema.saves)) or "nothing"
-            said = f"{self.launcher.name} returns {self.launcher.results} results, {self.schema.qualname} gives {names}"
+            count = f"{self.launcher.results} result{'s' * (self.launcher.results != 1)}"
+            said = f"{self.launcher.name} returns {count}, {self.schema.qualname} gives {names}"
             raise SchemaError(said, line=line, file=file)
+        incoming = [f"grad_{o}" for o in self.schema.outputs] if self.slot == "backward" else []
         return triton_call.Plan(
             self.schema, self.slot, self.declaration.arguments, self.launcher.name,
-            tuple(p for p in self.launcher.parameters if p in known), self.left_out, self._reads_no_strides(),
-            self.source.file, self.launcher.line,
+            tuple(p for p in self.launcher.parameters if p in known), self.left_out,
+            triton_strides.reads_none(self.source), self.source.file, self.launcher.line,
+            triton_strides.unread(self.launcher.node, [n for n in self.launcher.parameters if n in incoming]),
         )  # fmt: skip
-
-    def _reads_no_strides(self) -> bool:
-        words = code(self.source.text, "triton")
-        return "stride" not in words and "contiguous" not in words
 
     def dtypes_of(self, arguments: Mapping[str, object]) -> dict[str, torch.dtype | None]:
         """The dtypes of a call's tensor arguments, by name; of a list that of its first tensor.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +31,7 @@ class Forms:
     def __init__(self, source: Source, plan: Plan, complete: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         self.source, self.plan, self.complete = source, plan, complete
         self.compiled: dict[str, Any] = {}
-        self.warnings: tuple[Diagnostic, ...] = ()  # on launches that run nothing
+        self.warnings: tuple[Diagnostic, ...] = ()  # on launches that run nothing, and the like
         self.note = ""  # why its kernels could not be compiled before they are launched
         self._met: dict[tuple, dict[str, Any]] = {}
         self._launches: dict[tuple, list[Any]] = {}
@@ -50,9 +53,14 @@ class Forms:
             for s in self.seen(values, interpreted=interpreted)
         ]
         sized = [triton_call.size(values) > 0 for values in met for _ in self.seen(values, interpreted=interpreted)]
-        found = [s.empty for s, some in zip(seen, sized, strict=True) if some and s.empty is not None]
+        found = [s.odd for s, some in zip(seen, sized, strict=True) if some and s.odd is not None]
         self.warnings = tuple(dict.fromkeys((*self.warnings, *found)))
-        self.compiled |= triton_compile.compile(module, seen, gpu.target(), self.compiled, exact=not interpreted)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = triton_compile.compile(module, seen, gpu.target(), self.compiled, exact=not interpreted)
+        self.compiled |= made
+        noted = [d for w in caught if (d := _noted(w, self.source)) is not None]
+        self.warnings = tuple(dict.fromkeys((*self.warnings, *noted)))
 
     def turns(self, cases: Sequence[Mapping[str, Any]], *, interpreted: bool) -> Mapping[int, int]:
         """Of the cases in the same dtypes the smallest one goes through all configurations of autotuned kernels."""
@@ -97,6 +105,29 @@ class Forms:
             with suppress(Exception):
                 return look(device=second)
             raise
+
+
+def _noted(caught: warnings.WarningMessage, source: Source) -> Diagnostic | None:
+    """What Triton warns of while it compiles, on the line that it names or on that which calls the function of `tl`.
+
+    None for what is no user's business; what others warn of is passed on.
+    """
+    from ..build.triton_module import label
+
+    words, file, line = str(caught.message), label(caught.filename), caught.lineno
+    if not file and "triton" not in Path(caught.filename).parts:
+        warnings.warn_explicit(caught.message, caught.category, caught.filename, caught.lineno)
+        return None
+    if issubclass(caught.category, DeprecationWarning | PendingDeprecationWarning):
+        return None
+    if not file:
+        named = re.search(r"\btl\.(\w+)", words)
+        rows = source.text.splitlines() if named else []
+        at = next((i for i, row in enumerate(rows) if named and re.search(rf"\b{named[1]}\b", row)), None)
+        file, line = source.file, 0 if at is None else source.first_line + at
+    if words.startswith("Logical operators 'and' and 'or'"):
+        words += ": the interpreter takes one of the two alone"
+    return Diagnostic(file, line, 0, "warning", words.strip())
 
 
 def _metadata(values: Mapping[str, Any]) -> tuple:
