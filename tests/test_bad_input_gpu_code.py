@@ -19,6 +19,7 @@ from tests.tiers.raw_cuda_tools import installed, schema_of
 from tests.tiers.test_raw_cuda import fake  # noqa: F401  a fixture
 from workbench import cells, gpu
 from workbench.build import nvcc, nvrtc_library
+from workbench.directives import slips
 from workbench.source import Source
 
 without_gpu = pytest.mark.skipif(gpu.present(), reason="a GPU runs what is only compiled here")
@@ -144,6 +145,15 @@ DIRECTIVES = {
     "a grid of zero by a name": ((HEAD, "//! none = 255 // 256\n//! grid = none\n//! unused"), 5, "the grid is 0"),
     "a grid too high": ((GRID, "grid = 1, 70000"), 4, r"its second and third size are at most 65535; put the largest first"),
     "a grid that is no integer": ((GRID, "grid = n / 256"), 4, "grid takes integers, 'n / 256' is a float"),
+    "a name that divides": ((HEAD, "//! blocks = (n + 255) / 256\n//! grid = blocks\n//! unused"), 5,
+                            r"'blocks' is a float; divide with cdiv\(a, b\), which rounds up, or with //"),
+    "a macro of the text": ((HEAD, "#define TILE 32\n//! grid = TILE\n//! unused"), 5,
+                            "TILE is a constant of the text, which directives do not read: write '//! tune TILE = 32' in its place"),
+    "a constant of the text": ((HEAD, "constexpr int TILE = (256);\n//! grid = TILE\n//! unused"), 5, "'//! tune TILE = 256'"),
+    "a computed constant of the text": ((HEAD, "static constexpr int TILE{4 * 64};\n//! grid = TILE\n//! unused"), 5, "'//! tune TILE = ...'"),
+    "sizeof": ((BLOCK, "block = 256\n//! shared = 32 * sizeof(float)"), 6, r"sizeof\(\) is not .*: write x.element_size\(\), or 4 for a float"),
+    "dim3": ((BLOCK, "block = dim3(32, 8)"), 5, r"dim3\(\) is not .*: write the sizes with commas between, as in 'block = 32, 8'"),
+    "triton.cdiv": ((GRID, "grid = triton.cdiv(n, 256)"), 4, r"'triton' is not .*: write cdiv\(a, b\), without a module"),
     "a division by zero": ((GRID, "grid = 4 // 0"), 4, "division by zero: 0 is 0 in '4 // 0'"),
     "shared memory below zero": ((BLOCK, "block = 256\n//! shared = 0 - 4"), 6, "-4 bytes of shared memory, which is negative"),
     "a cluster too large": ((BLOCK, "block = 256\n//! cluster = 16"), 6, "the cluster is 16, it has 1 to 8 blocks"),
@@ -174,6 +184,18 @@ DIRECTIVES = {
 def test_directives_and_signatures(cuda, what):
     change, line, words = DIRECTIVES[what]
     refused(cuda, replaced(CUDA, change), wb.SchemaError, line, words)
+
+
+def test_which_constants_a_text_has():
+    text = """\
+#define TILE 32
+#define SWAP(a, b) f(a, b)
+// constexpr int OLD = 1;
+constexpr int N = 4 * TILE;
+static const unsigned M = 16u;
+__global__ void k() { const int row = blockIdx.x; const float* p = 0; }
+"""
+    assert slips.constants(text) == {"TILE": "32", "N": "...", "M": "16"}
 
 
 SHARED = """\

@@ -8,13 +8,18 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..errors import SchemaError
-from ..source import Function, Source, comments
+from ..source import Function, Source, code, comments
 from .vocabulary import DTYPES, FUNCTIONS, MAKERS, shown
 
 KEYWORDS = ("require", "tune", "flags")
 DTYPE_NAMES = {
     "float": "float32", "double": "float64", "half": "float16", "short": "int16", "int": "int32", "long": "int64",
 }  # fmt: skip
+_NUMBER = r"\(?\s*(-?\d+)[uUlL]*\s*\)?"
+_CONSTANT = re.compile(
+    r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<macro>\w+)[ \t]+(?P<meant>[^\n]+)"
+    r"|\b(?P<how>constexpr|const)\s[\w\s:]{0,60}?\b(?P<name>\w+)\s*(?:=|\{)\s*(?P<value>[^;{}]*)\}?\s*;"
+)
 _TWO_WORDS = re.compile(r"([A-Za-z_]\w*)\s+(?!=[^=]|if\b|else\b|and\b|or\b|in\b|is\b|not\b)[\w(-]")
 
 
@@ -39,6 +44,20 @@ def of_torch(node: ast.AST) -> str:
         made = ", ".join(f"{f}()" for f in (*MAKERS, *FUNCTIONS))
         return f"{shown(node)} is not in the directive language; it has {made}"
     return f"{shown(node)} is no dtype of the directive language; it has {', '.join(DTYPES)}"
+
+
+def constants(text: str) -> dict[str, str]:
+    """The constants of a C++ text with their numbers, `...` for what is not written as one.
+
+    >>> constants("#define TILE 32\\nconstexpr int N = 4 * TILE;")
+    {'TILE': '32', 'N': '...'}
+    """
+    found = {}
+    for m in _CONSTANT.finditer(code(text)):
+        number = re.fullmatch(_NUMBER, (m["meant"] or m["value"] or "").strip())
+        if number or m["how"] != "const":  # `const int row = blockIdx.x` is no constant
+            found[m["macro"] or m["name"]] = number[1] if number else "..."
+    return found
 
 
 def no_kernel(functions: Sequence[Function], word: str, line: int) -> SchemaError:
@@ -68,4 +87,4 @@ def missing(source: Source, names: Mapping[str, int], kernel: str, word: str, li
     return SchemaError(f"{said}: add '//! {word} = ...' above it", line=line)
 
 
-__all__ = ["keyword", "missing", "no_kernel", "of_torch"]
+__all__ = ["constants", "keyword", "missing", "no_kernel", "of_torch"]
