@@ -163,6 +163,17 @@ DIRECTIVES = {
     "no grid, no block": ((f"//! {GRID}\n//! {BLOCK}\n", ""), 4, "scale has no grid, nothing would be launched: add '//! grid = ...' and"),
     "a grid without a block": ((f"//! {BLOCK}\n", ""), 4, "scale has no block: add '//! block = ...' above it"),
     "a block without a grid": ((f"//! {GRID}\n", ""), 4, "scale has no grid: add '//! grid = ...' above it"),
+    "a launcher of pointers": ((CUDA, CUDA.replace(f"//! {GRID}\n//! {BLOCK}\n", "") + "// as <<<>>>\nvoid go(const float* x) {\n  scale<float><<<1, 1>>>(x);\n}\n"),
+                               9, r"go launches scale and takes no Tensor: let it take and return Tensor, as in 'Tensor scale\(const Tensor& x\)', or put '//! grid"),
+    "shared memory of no size": (("  int i", "  extern __shared__ __align__(16) float s[];\n  int i"), 7,
+                                 r"scale: 's' is as long as '//! shared = \.\.\.' says, in bytes, and there is none: add it"),
+    "fewer threads than the block has": (("void scale", "void __launch_bounds__(128, 2)\nscale"), 6,
+                                         r"scale: the block has 256 threads, __launch_bounds__\(128\) allows 128"),
+    "fewer threads by a name": ((CUDA, CUDA.replace("template", "#define MOST 64\ntemplate").replace("void scale", "__launch_bounds__(MOST) void scale")), 7,
+                                r"__launch_bounds__\(MOST\) allows 64"),
+    "this_grid().sync()": (("  int i", "  auto all = cooperative_groups::this_grid();\n  all.sync();\n  int i"), 8,
+                           r"scale: sync\(\) of this_grid\(\) waits for all blocks, .* make it two kernels"),
+    "a helper that waits for the grid": ((HEAD, "__device__ void all(cg::grid_group& g) {\n  g.sync(); }\n//! grid"), 5, "all: sync"),
     "gird": ((HEAD, "//! gird"), 4, "scale has no grid; did you mean 'grid' where it says 'gird'?"),
     "a comment that was a directive": ((HEAD, "//!grid"), 4, "scale has no grid: this line is a comment; write '//! grid = ...'"),
     "a C++ comment that was a directive": (("//! block", "// block"), 5, "scale has no block: this line is a comment"),
@@ -217,7 +228,8 @@ COMPILED = {
     "std::vector": (("  if", "  std::vector<int> v;\n  if"), 8, "device code has none: take an array or a pointer"),
     "printf without a format": (("  if", "  printf(i);\n  if"), 8, 'argument of type "int" is incompatible with parameter of type "const char \\*"'),
     "a host function called": ((HEAD, "#include <cstdlib>\nint host() { return std::system(0); }\n//! grid"), 5, "this is a function for the host"),
-    "a launch in a raw cell": ((CUDA[-2:], "}\nvoid go() { scale<<<1, 1>>>(0, 0, 1, 1); }\n"), 10, "this is a function for the host, and a raw cell holds device code alone"),
+    "a launch in a raw cell": ((CUDA[-2:], "}\nvoid go() { scale<<<1, 1>>>(0, 0, 1, 1); }\n"), 10,
+                               "this is a function for the host: in a raw cell the lines '//! grid' and '//! block' launch the kernels"),
     "a kernel that returns": (("void scale", "float scale"), 6, "a __global__ function must have a void return type"),
 }  # fmt: skip
 
@@ -309,6 +321,12 @@ def test_a_launch_that_no_gpu_takes(fake, what):
         run(torch.ones(count), 2.0)
     assert not fake.launches()
     assert torch.equal(run(torch.ones(fits), 2.0), torch.full((fits,), 2.0))  # the next call just works
+
+
+def test_a_kernel_that_nothing_launches_is_noted():
+    op = made("two_kernels")
+    cell(op, f"{CUDA}__global__ void forgotten(float* out) {{}}\n")
+    assert "forgotten (line 10) has no grid, and is not launched" in op.last_line.notes
 
 
 # ---------------------------------------------------------------- CUDA of the host tier

@@ -27,6 +27,10 @@ _CURES = (
 )
 _INCLUDE = r"^\s*#\s*include\s*<{}>"
 _UNCLOSED = re.compile(r"closing brace of template definition not found")
+LAUNCHES = (
+    "this is a function for the host: in a raw cell the lines '//! grid' and '//! block' launch the kernels, so leave "
+    "it out; or leave these out, and let it take and return Tensor"
+)
 UNREADABLE = "NVRTC cannot read <{}>"
 _FOR_DEVICE = re.compile(r"__(?:global|device)__")
 
@@ -109,6 +113,8 @@ def _with_cure(said: Diagnostic, lines: Lines) -> Diagnostic:
     """What is the host's alone, with what device code has instead; a misspelt name, with what was probably meant."""
     if said.severity != "error":
         return said
+    if said.message == diagnostics.FOR_THE_HOST and _launches(lines, said):
+        return replace(said, message=LAUNCHES)
     cure = next((told for pattern, told in _CURES if pattern.search(said.message)), "")
     if _OF_POINTER.search(said.message) and _OF_TENSOR.search(said.excerpt):
         cure = "a pointer knows no sizes: name them in directives, '//! n = x.numel()', and take n"
@@ -117,6 +123,17 @@ def _with_cure(said: Diagnostic, lines: Lines) -> Diagnostic:
         near = difflib.get_close_matches(unknown[1], [*_BUILT_IN, *_words(lines, unknown[1])], 1, 0.75)
         cure = f"did you mean {near[0]!r}?" if near else ""
     return replace(said, message=f"{said.message}; {cure}") if cure else said
+
+
+def _launches(lines: Lines, host: Diagnostic) -> bool:
+    """Does this function hold a `<<<`?"""
+    body = code("\n".join(lines.at(host.file, n) for n in range(host.line, host.line + 200)))
+    depth = 0
+    for m in re.finditer(r"[{}]|<<<", body):
+        depth += {"{": 1, "}": -1}.get(m[0], 0)
+        if m[0] == "<<<" or not depth:
+            return m[0] == "<<<"
+    return False
 
 
 def _words(lines: Lines, other_than: str) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..errors import SchemaError
 from ..schema import Schema
 from ..source import Function, Parameter, Source, TemplateParameter
+from . import slips
 from .nodes import Declaration, Kind, Launch
 from .vocabulary import a_kind, function_name
 
@@ -55,11 +56,7 @@ def called(
         if not launches:
             if not kernels:
                 raise SchemaError("this cell has no __global__ function to launch", line=line)
-            raise SchemaError(
-                f"{kernels[0].name} has no grid, nothing would be launched: add '//! grid = ...' and "
-                "'//! block = ...' above it",
-                line=kernels[0].line,
-            )
+            raise slips.no_grid(source, functions, kernels[0], "backward" if entry == "backward" else schema.name)
         if function and function not in {k.name for k in kernels}:
             raise SchemaError(_no_function(function, "__global__ function", kernels), line=line)
         return tuple(next(k for k in kernels if k.name == launch.function) for launch in launches)

@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 
+from ..cuda_marks import C_TOKENS
 from ..errors import SchemaError
 from ..source import Function, Source, code, comments
 from .vocabulary import DTYPES, FUNCTIONS, MAKERS, shown
@@ -72,6 +73,22 @@ def no_kernel(functions: Sequence[Function], word: str, line: int) -> SchemaErro
     return SchemaError(said, line=below.line)
 
 
+def no_grid(source: Source, functions: Sequence[Function], kernel: Function, op: str) -> SchemaError:
+    """A cell that launches nothing: does it hold a function of pointers that would, by `<<<>>>`?"""
+    said = f"{kernel.name} has no grid, nothing would be launched"
+    plain = C_TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source.text)
+    at = source.first_line + plain.count("\n", 0, plain.find("<<<")) if "<<<" in plain else 0
+    host = next((f for f in reversed(functions) if f.line <= at and not f.is_global and not f.is_device), None)
+    if host is None:
+        return SchemaError(f"{said}: add '//! grid = ...' and '//! block = ...' above it", line=kernel.line)
+    cure = f"let it take and return Tensor, as in 'Tensor {op}(const Tensor& x)', or put '//! grid = ...' and"
+    return SchemaError(
+        f"{host.name} launches {kernel.name} and takes no Tensor: {cure} '//! block = ...' above {kernel.name} in its "
+        "place",
+        line=host.line,
+    )
+
+
 def missing(source: Source, names: Mapping[str, int], kernel: str, word: str, line: int) -> SchemaError:
     """A kernel that has one of grid and block alone: a comment, or a misspelt name, may be the other.
 
@@ -87,4 +104,4 @@ def missing(source: Source, names: Mapping[str, int], kernel: str, word: str, li
     return SchemaError(f"{said}: add '//! {word} = ...' above it", line=line)
 
 
-__all__ = ["constants", "keyword", "missing", "no_kernel", "of_torch"]
+__all__ = ["constants", "keyword", "missing", "no_grid", "no_kernel", "of_torch"]
