@@ -17,7 +17,7 @@ from torch import Tensor
 import workbench as wb
 from tests.tiers.raw_cuda_tools import installed, schema_of
 from tests.tiers.test_raw_cuda import fake  # noqa: F401  a fixture
-from workbench import cells, gpu
+from workbench import cells, gpu, tiers
 from workbench.build import nvcc, nvrtc_library
 from workbench.directives import slips
 from workbench.source import Source
@@ -342,6 +342,36 @@ def test_a_host_cell_shows_its_launches_as_they_were_typed(cuda, change, line, w
     first = error.diagnostics[0]
     assert first.excerpt == typed and "wb::configure" not in str(error)
     assert typed[first.column - 1 :].startswith(("tims", "x,"))
+
+
+FULL = HOST.replace("Tensor scale(const Tensor", "torch::Tensor scale(const torch::Tensor").replace(
+    " Tensor out", " torch::Tensor out"
+)
+STREAM = "at::cuda::getCurrentCUDAStream()"
+
+
+@pytest.mark.parametrize(("text", "line", "words"), [
+    (replaced(HOST, ("= empty_like", "= torch::empty_like")), 6,
+     r"scale is on Tensor, and torch::empty_like \(line 7\) is for torch::Tensor: write empty_like\(x\) there, or torch::Tensor here"),
+    (replaced(HOST, ("wb::current_stream()", STREAM)), 6,
+     r"at::cuda::getCurrentCUDAStream \(line 9\) is for torch::Tensor: write wb::current_stream\(\) there"),
+    (f"#include <torch/extension.h>\n{HOST}", 7, r"<torch/extension.h> \(line 2\) is for torch::Tensor: leave it out, or write torch::Tensor here"),
+    (FULL, 9, r"wb::current_stream\(\) is for functions on Tensor; on torch::Tensor write at::cuda::getCurrentCUDAStream\(\)"),
+    (f"// a kernel\n#include <torch/extension.h>\n{CUDA}", 3,
+     r"<torch/extension.h> is for functions on torch::Tensor, and this cell has none: leave it out where '//! grid = ...' launches scale"),
+    (replaced(CUDA, ("  int i", "  at::Half h;\n  int i")), 7, "at::Half is for functions on torch::Tensor, and this cell has none: write half"),
+], ids=["torch::empty_like", "a stream of ATen", "an include", "a stream of the host tier", "an include beside a kernel", "a number of ATen"])  # fmt: skip
+def test_words_of_two_tiers_are_told_at_once(cuda, text, line, words):
+    refused(cuda, text, wb.SchemaError, line, words)
+
+
+@pytest.mark.parametrize(
+    "name", ["using at::Tensor;", "using namespace torch;", "using Tensor = at::Tensor;", "typedef at::Tensor Tensor;"]
+)
+def test_a_tensor_that_the_text_names_itself_is_torchs(name):
+    schema = schema_of("Tensor x, float k -> Tensor")
+    text = f"{name}\n{replaced(HOST, ('wb::current_stream()', STREAM))}"
+    assert tiers.kernel(Source(text, "cuda", "cell"), schema, "forward", function="scale").tier == "full"
 
 
 # ---------------------------------------------------------------- Triton
