@@ -154,6 +154,11 @@ DIRECTIVES = {
     "sizeof": ((BLOCK, "block = 256\n//! shared = 32 * sizeof(float)"), 6, r"sizeof\(\) is not .*: write x.element_size\(\), or 4 for a float"),
     "dim3": ((BLOCK, "block = dim3(32, 8)"), 5, r"dim3\(\) is not .*: write the sizes with commas between, as in 'block = 32, 8'"),
     "triton.cdiv": ((GRID, "grid = triton.cdiv(n, 256)"), 4, r"'triton' is not .*: write cdiv\(a, b\), without a module"),
+    "a name with a type": (("n = x.numel()", "int n = x.numel();"), 2, r"'int n =': names here have no type: write 'n ='"),
+    "a name with a type of two words": (("n = x.numel()", "const int64_t n = x.numel()"), 2, "names here have no type: write 'n ='"),
+    "sizes()": (("n = x.numel()", "n, _ = x.sizes()"), 2, "'x.sizes' is not in the directive language: write x.shape"),
+    "float for a dtype": (("empty_like(x)", "empty_like(x, dtype=float)"), 3, "'float' is not in the directive language: the dtype is float32"),
+    "a size that divides": (("empty_like(x)", "empty(n / 4)"), 3, r"'n / 4' is a float; divide with // or cdiv\(a, b\)"),
     "a division by zero": ((GRID, "grid = 4 // 0"), 4, "division by zero: 0 is 0 in '4 // 0'"),
     "shared memory below zero": ((BLOCK, "block = 256\n//! shared = 0 - 4"), 6, "-4 bytes of shared memory, which is negative"),
     "a cluster too large": ((BLOCK, "block = 256\n//! cluster = 16"), 6, "the cluster is 16, it has 1 to 8 blocks"),
@@ -509,7 +514,7 @@ def test_no_triton(triton, monkeypatch):
 
 @pytest.mark.parametrize(("text", "what"), [
     (replaced(HOST, ("  return out", "  cudaDeviceSynchronize();\n  return out")), "cudaDeviceSynchronize"),
-    ("#include <torch/extension.h>\n" + HOST.replace("Tensor", "torch::Tensor").replace("empty_like", "torch::empty_like"), r"CUDA code on torch::Tensor"),
+    (f"#include <torch/extension.h>\n{FULL.replace(', 0, wb::current_stream()', '')}", r"CUDA code on torch::Tensor"),
 ])  # fmt: skip
 def test_no_nvcc(cuda, monkeypatch, text, what):
     monkeypatch.setattr(nvcc.shutil, "which", lambda name, path=None, **_: None)

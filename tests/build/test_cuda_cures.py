@@ -54,7 +54,15 @@ INSTEAD = {
                  ("#include <cub/cub.cuh>\n#include <cuda/std/functional>", SCAN.replace("OP", "cuda::std::plus<>{}"))),
     "min": (("", "n = min(n, n - 1L);"), '"min" matches the argument list; its arguments are of two types: cast one',
             ("", "n = min(n, int(n - 1L));")),
-    "atomicAdd": (("", "atomicAdd(y, 1.f);"), "it takes a pointer that is not const", ("", "atomicAdd(x, 1.f);")),
+    "shuffle": (("", "x[0] = __shfl_xor_sync(x[0], 1);"), "the mask comes first: (~0u, value, lanes)",
+                ("", "x[0] = __shfl_xor_sync(~0u, x[0], 1);")),
+    "half": (("#include <cuda_fp16.h>", "__half h = x[0];\nx[0] = h - y[0];"), "convert to several numbers: write float(...) around them",
+             ("#include <cuda_fp16.h>", "__half h = x[0];\nx[0] = float(h) - y[0];")),
+    "bfloat16": (("#include <cuda_bf16.h>", "__nv_bfloat16 h = x[0];\nx[0] = h * y[0];"), "write float(...) around them",
+                 ("#include <cuda_bf16.h>", "__nv_bfloat16 h = x[0];\nx[0] = float(h) * y[0];")),
+    "atomicAdd of int64_t": (("", "atomicAdd((int64_t*)x, 1);"), "it takes a pointer to int, unsigned, unsigned long long",
+                             ("", "atomicAdd((unsigned long long*)x, 1ull);")),
+    "atomicAdd": (("", "atomicAdd(y, 1.f);"), "or double that is not const", ("", "atomicAdd(x, 1.f);")),
 }  # fmt: skip
 
 

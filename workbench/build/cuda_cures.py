@@ -35,7 +35,12 @@ _SAID = (
     ),
     (
         re.compile(r'^no instance of overloaded function "atomic\w+"'),
-        "it takes a pointer that is not const, and a value of the same type",
+        "it takes a pointer to int, unsigned, unsigned long long, float or double that is not const",
+    ),
+    (re.compile(r'^no instance of overloaded function "__shfl\w*_sync"'), "the mask comes first: (~0u, value, lanes)"),
+    (
+        re.compile(r'^more than one (?:operator "\S+" matches|conversion function from "(?:__half|__nv_bfloat16)")'),
+        "half and bfloat16 convert to several numbers: write float(...) around them",
     ),
 )
 _NAMES = (

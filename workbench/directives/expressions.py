@@ -111,6 +111,8 @@ class Checker:
             return f"{name} is used before the line that defines it"
         if name in FUNCTIONS or name in MAKERS:
             return f"{name} is a function: write {name}(...)"
+        if name in slips.DTYPE_NAMES:
+            return f"{name!r} is not in the directive language: the dtype is {slips.DTYPE_NAMES[name]}"
         if name in INSTEAD:
             return f"{name!r} is not in the directive language: write {INSTEAD[name]}"
         if name in self.scope.constants:

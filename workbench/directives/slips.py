@@ -21,11 +21,18 @@ _CONSTANT = re.compile(
     r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<macro>\w+)[ \t]+(?P<meant>[^\n]+)"
     r"|\b(?P<how>constexpr|const)\s[\w\s:]{0,60}?\b(?P<name>\w+)\s*(?:=|\{)\s*(?P<value>[^;{}]*)\}?\s*;"
 )
+_TYPED = re.compile(
+    r"(?:(?:const|constexpr|static|unsigned|int|long|float|double|bool|auto|size_t|u?int\d+_t|dim3)\s+)+"
+    r"(\w+)\s*=(?!=)"
+)
 _TWO_WORDS = re.compile(r"([A-Za-z_]\w*)\s+(?!=[^=]|if\b|else\b|and\b|or\b|in\b|is\b|not\b)[\w(-]")
 
 
 def keyword(line: int, text: str) -> None:
-    """SchemaError for a line that begins with a misspelt keyword: `requires n > 0`, `flag -O3`."""
+    """SchemaError for a line with a misspelt keyword or a type before it: `requires n > 0`, `flag -O3`, `int n = 4`."""
+    typed = _TYPED.match(text)
+    if typed:
+        raise SchemaError(f"{typed[0].strip()!r}: names here have no type: write '{typed[1]} ='", line=line)
     first = _TWO_WORDS.match(text)
     near = difflib.get_close_matches(first[1], KEYWORDS, 1, 0.75) if first else []
     if first and near:

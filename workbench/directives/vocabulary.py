@@ -37,6 +37,7 @@ NUMBERS = (Kind.INT, Kind.FLOAT)
 # What people write first, and what it is here.
 INSTEAD = {
     "size": "x.shape[i]",
+    "sizes": "x.shape",
     "ndim": "x.dim()",
     "ndimension": "x.dim()",
     "itemsize": "x.element_size()",
