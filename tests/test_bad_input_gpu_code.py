@@ -202,6 +202,15 @@ def test_directives_and_signatures(cuda, what):
     refused(cuda, replaced(CUDA, change), wb.SchemaError, line, words)
 
 
+@pytest.mark.parametrize("bounds", ["256", "B * B", "32 * 8", "B, 2", "SIZE(B)"])
+def test_bounds_that_fit_or_are_computed_say_nothing(cuda, bounds):
+    text = replaced(
+        CUDA, (BLOCK, "tune B = 16\n//! block = B"), ("void scale", f"void __launch_bounds__({bounds}) scale")
+    )
+    source = Source(text, "cuda", "cell [7]")
+    assert tiers.kernel(source, schema_of("Tensor x, float k -> Tensor"), "forward").declaration.launches
+
+
 def test_which_constants_a_text_has():
     text = """\
 #define TILE 32
@@ -221,6 +230,8 @@ SHARED = """\
   if (i < n) out[i] = T(float(x[i]) * s[i % 20000]);"""
 COMPILED = {
     "a name that is not there": (("threadIdx", "threadidx"), 7, r'identifier "threadidx" is undefined; did you mean \'threadIdx\'\?'),
+    "a number that is no parameter": ((", int n)", ")"), 8, "\"n\" is undefined; a line names it for parameters alone: take 'int n', or write 'tune n = 16, 32'"),
+    "a tuned name that the text has too": ((BLOCK, "block = 256\n//! tune B = 4\nconstexpr int B = 4;"), 7, "\"B\" has already been defined; the line 'tune B' is one: leave this out"),
     "a missing semicolon": (("threadIdx.x;", "threadIdx.x"), 7, 'expected a ";"'),
     "static shared memory": (("  if (i < n) out[i] = T(float(x[i]) * k);", SHARED), 6,
                              r"scale declares 80000 bytes of __shared__ memory, 49152 are the most .* make it 'extern __shared__'"),

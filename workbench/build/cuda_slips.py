@@ -15,7 +15,7 @@ from ..source import Function, Source
 from .cuda_launches import blanked
 
 _EXTERN = re.compile(r"\bextern\s+__shared__\b[^;]*?\b(?P<name>\w+)\s*\[")
-_BOUNDS = re.compile(r"\b__launch_bounds__\s*\(\s*(\w+)")
+_BOUNDS = re.compile(r"\b__launch_bounds__\s*\(\s*(\w+)\s*[,)]")  # of what is computed nothing is said
 _GRID = r"(?:\w+\s*::\s*)*this_grid\s*\(\s*\)"
 _GROUPS = re.compile(rf"\b(\w+)\s*[={{(]\s*{_GRID}|\bgrid_group\s*&?\s*(\w+)")
 _COOPERATIVE = re.compile(

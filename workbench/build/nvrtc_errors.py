@@ -19,6 +19,8 @@ _BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "__sync
              "__shfl_down_sync", "__shfl_up_sync", "__shfl_xor_sync", "__ballot_sync", "atomicAdd", "atomicMax",
              "atomicMin", "atomicCAS", "rsqrtf", "fmaxf", "fminf", "__expf", "printf")  # fmt: skip
 _INCLUDE = r"^\s*#\s*include\s*<{}>"
+_LET = r"^\s*//! (?!tune\b)(?:[\w*]+\s*,\s*)*{}\s*(?:,[\w\s*,]*)?=[^=]"
+_TWICE = re.compile(r'(variable "(\w+)" has already been defined) \(previous definition at line \d+ of prelude\)')
 _UNCLOSED = re.compile(r"closing brace of template definition not found")
 LAUNCHES = (
     "this is a function for the host: in a raw cell the lines '//! grid' and '//! block' launch the kernels, so leave "
@@ -112,6 +114,11 @@ def _with_cure(said: Diagnostic, lines: Lines) -> Diagnostic:
     if _OF_POINTER.search(said.message) and _OF_TENSOR.search(said.excerpt):
         cure = "a pointer knows no sizes: name them in directives, '//! n = x.numel()', and take n"
     unknown = re.match(r'identifier "(\w+)" is undefined', said.message)
+    if unknown and not cure and lines.mentioning(_LET.format(unknown[1]))[1]:
+        cure = f"a line names it for parameters alone: take 'int {unknown[1]}', or write 'tune {unknown[1]} = 16, 32'"
+    twice = _TWICE.match(said.message)
+    if twice:
+        return replace(said, message=f"{twice[1]}; the line 'tune {twice[2]}' is one: leave this out")
     if unknown and not cure:
         near = difflib.get_close_matches(unknown[1], [*_BUILT_IN, *_words(lines, unknown[1])], 1, 0.75)
         cure = f"did you mean {near[0]!r}?" if near else ""
