@@ -37,3 +37,25 @@ def test_a_host_cell_that_waits_for_its_grid_is_warned_unless_it_launches_so():
     assert "launch it with cudaLaunchCooperativeKernel, not with <<<>>>" in said.message
     assert cuda_slips.lint(Source(f"{KERNEL}void f() {{ cudaLaunchCooperativeKernel(k, 1, 1, a); }}", "cuda")) == ()
     assert cuda_slips.lint(Source("// this_grid().sync()", "cuda")) == ()
+
+
+SHARED = "template <typename T> __global__ void k(T* x) {\n  extern __shared__ float s[];\n}\n"
+
+
+@pytest.mark.parametrize(("body", "words"), [
+    ("k<float><<<1, 32>>>(x);", "k: 's' is as long as <<<grid, block, bytes>>> says, and this says none"),
+    ("my::k<float><<<1, 32, 0, s>>>(x);", "k: 's' is as long as"),
+    ("int n = 1; k<float>(x);", "k is a kernel, and is called without <<<grid, block, 0, stream>>>"),
+    ("if (n) { my::k(x); }", "k is a kernel, and is called without"),
+])  # fmt: skip
+def test_a_launch_that_leaves_out_what_its_kernel_needs(body, words):
+    (said,) = cuda_slips.lint(Source(f"{SHARED}void f() {{\n  {body}\n}}\n", "cuda", "cell [2]", first_line=2))
+    assert (said.line, said.severity, said.excerpt) == (6, "warning", f"  {body}")
+    assert said.message.startswith(words)
+
+
+@pytest.mark.parametrize(
+    "body", ["k<float><<<1, 32, 4 * n, s>>>(x);", "k<float><<<1, 32, bytes>>>(x);", "other(k<float>);", "auto p = k;"]
+)
+def test_a_launch_with_all_of_it(body):
+    assert cuda_slips.lint(Source(f"{SHARED}void f() {{\n  {body}\n}}\n", "cuda")) == ()

@@ -6,13 +6,13 @@ A GPU would tell it with an error that names no line, or with wrong values; with
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..directives import Declaration, geometry
 from ..directives.slips import constants
 from ..errors import Diagnostic, SchemaError
-from ..source import Function, Source
-from .cuda_launches import blanked
+from ..source import Function, Source, functions
+from .cuda_launches import blanked, find
 
 _EXTERN = re.compile(r"\bextern\s+__shared__\b[^;]*?\b(?P<name>\w+)\s*\[")
 _BOUNDS = re.compile(r"\b__launch_bounds__\s*\(\s*(\w+)\s*[,)]")  # of what is computed nothing is said
@@ -24,24 +24,24 @@ _COOPERATIVE = re.compile(
 _ALONE = "blocks of a raw cell are not launched as a cooperative grid, so that some may not have begun"
 
 
-def check(source: Source, declaration: Declaration, functions: Sequence[Function]) -> None:
+def check(source: Source, declaration: Declaration, found: Sequence[Function]) -> None:
     """SchemaError, on its line, for a kernel whose launch cannot be what it needs.
 
     `extern __shared__` without `//! shared`, more threads than `__launch_bounds__` says, `this_grid().sync()`.
     """
     plain = blanked(source.text)
     launched = {launch.function: launch for launch in declaration.launches}
-    for f in functions:
+    for f in found:
         text, at = _whole(plain, f, source.first_line)
 
         def line(position: int, start: int = at) -> int:
             return source.first_line + plain.count("\n", 0, start + position)
 
-        found = grid_sync(text)
-        if found is not None:
+        waits = grid_sync(text)
+        if waits is not None:
             cure = "make it two kernels, each with a grid: the second begins when the first has ended"
             raise SchemaError(
-                f"{f.name}: sync() of this_grid() waits for all blocks, but {_ALONE}; {cure}", line=line(found)
+                f"{f.name}: sync() of this_grid() waits for all blocks, but {_ALONE}; {cure}", line=line(waits)
             )
         launch = launched.get(f.name) if f.is_global else None
         extern, bounds = _EXTERN.search(text), _BOUNDS.search(text)
@@ -70,21 +70,45 @@ def grid_sync(text: str) -> int | None:
 
 
 def lint(source: Source) -> tuple[Diagnostic, ...]:
-    """A warning where a host or full cell waits for its whole grid, and launches it by `<<<>>>`."""
+    """Warnings on the launches of a host or full cell: a wait for the whole grid that `<<<>>>` launches, a kernel that
+    is called without it, `extern __shared__` of no size.
+    """
     plain = blanked(source.text)
+    found = [*_alone(plain), *_uncalled(source, plain)]
+    rows = source.text.split("\n")
+    made = []
+    for at, said in found:
+        row = plain.count("\n", 0, at)
+        made.append(Diagnostic(source.file, source.first_line + row, 0, "warning", said, rows[row].rstrip("\r")))
+    return tuple(made)
+
+
+def _alone(plain: str) -> Iterator[tuple[int, str]]:
     found = None if _COOPERATIVE.search(plain) else grid_sync(plain)
-    if found is None:
-        return ()
-    row = plain.count("\n", 0, found)
-    said = "sync() of this_grid() waits for all blocks: launch it with cudaLaunchCooperativeKernel, not with <<<>>>"
-    excerpt = source.text.split("\n")[row].rstrip("\r")
-    return (Diagnostic(source.file, source.first_line + row, 0, "warning", said, excerpt),)
+    if found is not None:
+        said = "sync() of this_grid() waits for all blocks: launch it with cudaLaunchCooperativeKernel, not with <<<>>>"
+        yield found, said
 
 
-def unlaunched(declaration: Declaration, functions: Sequence[Function]) -> tuple[str, ...]:
+def _uncalled(source: Source, plain: str) -> Iterator[tuple[int, str]]:
+    kernels = [f for f in functions(source.text, source.language, source.first_line) if f.is_global]
+    for f in kernels:
+        call = re.search(rf"[;{{}}]\s*(?:\w+\s*::\s*)*(\b{re.escape(f.name)})\s*(?:<[^<>;{{}}]*>)?\s*\(", plain)
+        if call:
+            yield call.start(1), f"{f.name} is a kernel, and is called without <<<grid, block, 0, stream>>>"
+    sized = {f.name: _EXTERN.search(_whole(plain, f, source.first_line)[0]) for f in kernels}
+    for launch in find(source.text):
+        name = re.sub(r"<.*", "", launch.kernel, flags=re.DOTALL).rpartition("::")[2]
+        extern = sized.get(name)
+        if extern and launch.configuration[2:3] in ((), ("0",)):
+            said = f"{name}: '{extern['name']}' is as long as <<<grid, block, bytes>>> says, and this says none"
+            yield launch.start, said
+
+
+def unlaunched(declaration: Declaration, found: Sequence[Function]) -> tuple[str, ...]:
     """A note on each kernel that nothing launches."""
     launched = {launch.function for launch in declaration.launches}
-    left = [f for f in functions if f.is_global and f.name not in launched]
+    left = [f for f in found if f.is_global and f.name not in launched]
     return tuple(f"{f.name} (line {f.line}) has no grid, and is not launched" for f in left)
 
 
