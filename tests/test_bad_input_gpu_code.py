@@ -17,8 +17,9 @@ from torch import Tensor
 import workbench as wb
 from tests.tiers.raw_cuda_tools import installed, schema_of
 from tests.tiers.test_raw_cuda import fake  # noqa: F401  a fixture
-from workbench import cells, gpu
+from workbench import cells, gpu, tiers
 from workbench.build import nvcc, nvrtc_library
+from workbench.directives import slips
 from workbench.source import Source
 
 without_gpu = pytest.mark.skipif(gpu.present(), reason="a GPU runs what is only compiled here")
@@ -144,6 +145,20 @@ DIRECTIVES = {
     "a grid of zero by a name": ((HEAD, "//! none = 255 // 256\n//! grid = none\n//! unused"), 5, "the grid is 0"),
     "a grid too high": ((GRID, "grid = 1, 70000"), 4, r"its second and third size are at most 65535; put the largest first"),
     "a grid that is no integer": ((GRID, "grid = n / 256"), 4, "grid takes integers, 'n / 256' is a float"),
+    "a name that divides": ((HEAD, "//! blocks = (n + 255) / 256\n//! grid = blocks\n//! unused"), 5,
+                            r"'blocks' is a float; divide with cdiv\(a, b\), which rounds up, or with //"),
+    "a macro of the text": ((HEAD, "#define TILE 32\n//! grid = TILE\n//! unused"), 5,
+                            "TILE is a constant of the text, which directives do not read: write '//! tune TILE = 32' in its place"),
+    "a constant of the text": ((HEAD, "constexpr int TILE = (256);\n//! grid = TILE\n//! unused"), 5, "'//! tune TILE = 256'"),
+    "a computed constant of the text": ((HEAD, "static constexpr int TILE{4 * 64};\n//! grid = TILE\n//! unused"), 5, "'//! tune TILE = ...'"),
+    "sizeof": ((BLOCK, "block = 256\n//! shared = 32 * sizeof(float)"), 6, r"sizeof\(\) is not .*: write x.element_size\(\), or 4 for a float"),
+    "dim3": ((BLOCK, "block = dim3(32, 8)"), 5, r"dim3\(\) is not .*: write the sizes with commas between, as in 'block = 32, 8'"),
+    "triton.cdiv": ((GRID, "grid = triton.cdiv(n, 256)"), 4, r"'triton' is not .*: write cdiv\(a, b\), without a module"),
+    "a name with a type": (("n = x.numel()", "int n = x.numel();"), 2, r"'int n =': names here have no type: write 'n ='"),
+    "a name with a type of two words": (("n = x.numel()", "const int64_t n = x.numel()"), 2, "names here have no type: write 'n ='"),
+    "sizes()": (("n = x.numel()", "n, _ = x.sizes()"), 2, "'x.sizes' is not in the directive language: write x.shape"),
+    "float for a dtype": (("empty_like(x)", "empty_like(x, dtype=float)"), 3, "'float' is not in the directive language: the dtype is float32"),
+    "a size that divides": (("empty_like(x)", "empty(n / 4)"), 3, r"'n / 4' is a float; divide with // or cdiv\(a, b\)"),
     "a division by zero": ((GRID, "grid = 4 // 0"), 4, "division by zero: 0 is 0 in '4 // 0'"),
     "shared memory below zero": ((BLOCK, "block = 256\n//! shared = 0 - 4"), 6, "-4 bytes of shared memory, which is negative"),
     "a cluster too large": ((BLOCK, "block = 256\n//! cluster = 16"), 6, "the cluster is 16, it has 1 to 8 blocks"),
@@ -153,6 +168,17 @@ DIRECTIVES = {
     "no grid, no block": ((f"//! {GRID}\n//! {BLOCK}\n", ""), 4, "scale has no grid, nothing would be launched: add '//! grid = ...' and"),
     "a grid without a block": ((f"//! {BLOCK}\n", ""), 4, "scale has no block: add '//! block = ...' above it"),
     "a block without a grid": ((f"//! {GRID}\n", ""), 4, "scale has no grid: add '//! grid = ...' above it"),
+    "a launcher of pointers": ((CUDA, CUDA.replace(f"//! {GRID}\n//! {BLOCK}\n", "") + "// as <<<>>>\nvoid go(const float* x) {\n  scale<float><<<1, 1>>>(x);\n}\n"),
+                               9, r"go launches scale and takes no Tensor: let it take and return Tensor, as in 'Tensor scale\(const Tensor& x\)', or put '//! grid"),
+    "shared memory of no size": (("  int i", "  extern __shared__ __align__(16) float s[];\n  int i"), 7,
+                                 r"scale: 's' is as long as '//! shared = \.\.\.' says, in bytes, and there is none: add it"),
+    "fewer threads than the block has": (("void scale", "void __launch_bounds__(128, 2)\nscale"), 6,
+                                         r"scale: the block has 256 threads, __launch_bounds__\(128\) allows 128"),
+    "fewer threads by a name": ((CUDA, CUDA.replace("template", "#define MOST 64\ntemplate").replace("void scale", "__launch_bounds__(MOST) void scale")), 7,
+                                r"__launch_bounds__\(MOST\) allows 64"),
+    "this_grid().sync()": (("  int i", "  auto all = cooperative_groups::this_grid();\n  all.sync();\n  int i"), 8,
+                           r"scale: sync\(\) of this_grid\(\) waits for all blocks, .* make it two kernels"),
+    "a helper that waits for the grid": ((HEAD, "__device__ void all(cg::grid_group& g) {\n  g.sync(); }\n//! grid"), 5, "all: sync"),
     "gird": ((HEAD, "//! gird"), 4, "scale has no grid; did you mean 'grid' where it says 'gird'?"),
     "a comment that was a directive": ((HEAD, "//!grid"), 4, "scale has no grid: this line is a comment; write '//! grid = ...'"),
     "a C++ comment that was a directive": (("//! block", "// block"), 5, "scale has no block: this line is a comment"),
@@ -176,6 +202,27 @@ def test_directives_and_signatures(cuda, what):
     refused(cuda, replaced(CUDA, change), wb.SchemaError, line, words)
 
 
+@pytest.mark.parametrize("bounds", ["256", "B * B", "32 * 8", "B, 2", "SIZE(B)"])
+def test_bounds_that_fit_or_are_computed_say_nothing(cuda, bounds):
+    text = replaced(
+        CUDA, (BLOCK, "tune B = 16\n//! block = B"), ("void scale", f"void __launch_bounds__({bounds}) scale")
+    )
+    source = Source(text, "cuda", "cell [7]")
+    assert tiers.kernel(source, schema_of("Tensor x, float k -> Tensor"), "forward").declaration.launches
+
+
+def test_which_constants_a_text_has():
+    text = """\
+#define TILE 32
+#define SWAP(a, b) f(a, b)
+// constexpr int OLD = 1;
+constexpr int N = 4 * TILE;
+static const unsigned M = 16u;
+__global__ void k() { const int row = blockIdx.x; const float* p = 0; }
+"""
+    assert slips.constants(text) == {"TILE": "32", "N": "...", "M": "16"}
+
+
 SHARED = """\
   __shared__ float s[20000];
   s[threadIdx.x] = k;
@@ -183,6 +230,8 @@ SHARED = """\
   if (i < n) out[i] = T(float(x[i]) * s[i % 20000]);"""
 COMPILED = {
     "a name that is not there": (("threadIdx", "threadidx"), 7, r'identifier "threadidx" is undefined; did you mean \'threadIdx\'\?'),
+    "a number that is no parameter": ((", int n)", ")"), 8, "\"n\" is undefined; a line names it for parameters alone: take 'int n', or write 'tune n = 16, 32'"),
+    "a tuned name that the text has too": ((BLOCK, "block = 256\n//! tune B = 4\nconstexpr int B = 4;"), 7, "\"B\" has already been defined; the line 'tune B' is one: leave this out"),
     "a missing semicolon": (("threadIdx.x;", "threadIdx.x"), 7, 'expected a ";"'),
     "static shared memory": (("  if (i < n) out[i] = T(float(x[i]) * k);", SHARED), 6,
                              r"scale declares 80000 bytes of __shared__ memory, 49152 are the most .* make it 'extern __shared__'"),
@@ -195,7 +244,8 @@ COMPILED = {
     "std::vector": (("  if", "  std::vector<int> v;\n  if"), 8, "device code has none: take an array or a pointer"),
     "printf without a format": (("  if", "  printf(i);\n  if"), 8, 'argument of type "int" is incompatible with parameter of type "const char \\*"'),
     "a host function called": ((HEAD, "#include <cstdlib>\nint host() { return std::system(0); }\n//! grid"), 5, "this is a function for the host"),
-    "a launch in a raw cell": ((CUDA[-2:], "}\nvoid go() { scale<<<1, 1>>>(0, 0, 1, 1); }\n"), 10, "this is a function for the host, and a raw cell holds device code alone"),
+    "a launch in a raw cell": ((CUDA[-2:], "}\nvoid go() { scale<<<1, 1>>>(0, 0, 1, 1); }\n"), 10,
+                               "this is a function for the host: in a raw cell the lines '//! grid' and '//! block' launch the kernels"),
     "a kernel that returns": (("void scale", "float scale"), 6, "a __global__ function must have a void return type"),
 }  # fmt: skip
 
@@ -289,6 +339,12 @@ def test_a_launch_that_no_gpu_takes(fake, what):
     assert torch.equal(run(torch.ones(fits), 2.0), torch.full((fits,), 2.0))  # the next call just works
 
 
+def test_a_kernel_that_nothing_launches_is_noted():
+    op = made("two_kernels")
+    cell(op, f"{CUDA}__global__ void forgotten(float* out) {{}}\n")
+    assert "forgotten (line 10) has no grid, and is not launched" in op.last_line.notes
+
+
 # ---------------------------------------------------------------- CUDA of the host tier
 
 
@@ -302,6 +358,36 @@ def test_a_host_cell_shows_its_launches_as_they_were_typed(cuda, change, line, w
     first = error.diagnostics[0]
     assert first.excerpt == typed and "wb::configure" not in str(error)
     assert typed[first.column - 1 :].startswith(("tims", "x,"))
+
+
+FULL = HOST.replace("Tensor scale(const Tensor", "torch::Tensor scale(const torch::Tensor").replace(
+    " Tensor out", " torch::Tensor out"
+)
+STREAM = "at::cuda::getCurrentCUDAStream()"
+
+
+@pytest.mark.parametrize(("text", "line", "words"), [
+    (replaced(HOST, ("= empty_like", "= torch::empty_like")), 6,
+     r"scale is on Tensor, and torch::empty_like \(line 7\) is for torch::Tensor: write empty_like\(x\) there, or torch::Tensor here"),
+    (replaced(HOST, ("wb::current_stream()", STREAM)), 6,
+     r"at::cuda::getCurrentCUDAStream \(line 9\) is for torch::Tensor: write wb::current_stream\(\) there"),
+    (f"#include <torch/extension.h>\n{HOST}", 7, r"<torch/extension.h> \(line 2\) is for torch::Tensor: leave it out, or write torch::Tensor here"),
+    (FULL, 9, r"wb::current_stream\(\) is for functions on Tensor; on torch::Tensor write at::cuda::getCurrentCUDAStream\(\)"),
+    (f"// a kernel\n#include <torch/extension.h>\n{CUDA}", 3,
+     r"<torch/extension.h> is for functions on torch::Tensor, and this cell has none: leave it out where '//! grid = ...' launches scale"),
+    (replaced(CUDA, ("  int i", "  at::Half h;\n  int i")), 7, "at::Half is for functions on torch::Tensor, and this cell has none: write half"),
+], ids=["torch::empty_like", "a stream of ATen", "an include", "a stream of the host tier", "an include beside a kernel", "a number of ATen"])  # fmt: skip
+def test_words_of_two_tiers_are_told_at_once(cuda, text, line, words):
+    refused(cuda, text, wb.SchemaError, line, words)
+
+
+@pytest.mark.parametrize(
+    "name", ["using at::Tensor;", "using namespace torch;", "using Tensor = at::Tensor;", "typedef at::Tensor Tensor;"]
+)
+def test_a_tensor_that_the_text_names_itself_is_torchs(name):
+    schema = schema_of("Tensor x, float k -> Tensor")
+    text = f"{name}\n{replaced(HOST, ('wb::current_stream()', STREAM))}"
+    assert tiers.kernel(Source(text, "cuda", "cell"), schema, "forward", function="scale").tier == "full"
 
 
 # ---------------------------------------------------------------- Triton
@@ -485,7 +571,7 @@ def test_no_triton(triton, monkeypatch):
 
 @pytest.mark.parametrize(("text", "what"), [
     (replaced(HOST, ("  return out", "  cudaDeviceSynchronize();\n  return out")), "cudaDeviceSynchronize"),
-    ("#include <torch/extension.h>\n" + HOST.replace("Tensor", "torch::Tensor").replace("empty_like", "torch::empty_like"), r"CUDA code on torch::Tensor"),
+    (f"#include <torch/extension.h>\n{FULL.replace(', 0, wb::current_stream()', '')}", r"CUDA code on torch::Tensor"),
 ])  # fmt: skip
 def test_no_nvcc(cuda, monkeypatch, text, what):
     monkeypatch.setattr(nvcc.shutil, "which", lambda name, path=None, **_: None)

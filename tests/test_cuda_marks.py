@@ -31,6 +31,14 @@ def test_macros_that_stand_for_marks_are_spelled_out(text, last):
     assert made.count("\n") == text.count("\n") and made.startswith(text.rpartition("\n")[0])
 
 
+def test_macros_of_headers_count_too():
+    header = "#pragma once\n#define KERNEL __global__ void  // a kernel\n#define REAL float\n"
+    text = "#define OUT REAL\nKERNEL k(REAL* x) {}"
+    assert expanded(text, header) == "#define OUT REAL\n__global__ void k(float* x) {}"
+    assert expanded("KERNEL k(REAL* x) {}", header).endswith("k(float* x) {}")
+    assert expanded(text) == text
+
+
 def test_attributes_are_blanked_in_place():
     text = "struct __align__(16) P {};\n__global__ void __cluster_dims__(2, (1), f(1, g(2)))\nk() {}"
     made = parsable(text)

@@ -186,8 +186,9 @@ def test_a_directive_that_is_wrong_is_on_the_cells_line(notebook):
     assert found.ename == "SchemaError" and ", line 2: nothing is called 'z'; known here: x, k" in found.evalue
 
 
-def test_a_cell_that_does_not_say_what_it_defines(notebook):
-    found = error(notebook.run("%%cpp\n" + live.SCALE))
+@pytest.mark.parametrize("magic", ["%%cpp", "%%cuda"])
+def test_a_cell_that_does_not_say_what_it_defines(notebook, magic):
+    found = error(notebook.run(f"{magic}\n{live.SCALE}"))
     assert ", line 2: nothing here says what it defines: name the op after the magic" in found.evalue
 
 

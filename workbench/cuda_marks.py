@@ -25,19 +25,21 @@ _UNREAD = re.compile(
 )
 
 
-def expanded(text: str) -> str:
+def expanded(text: str, headers: str = "") -> str:
     """The text with macros that stand for marks, or a number's type, spelled out where used, every line in its place.
 
     >>> expanded("#define DEV __device__ inline\\nDEV float g();")
     '#define DEV __device__ inline\\n__device__ inline float g();'
 
     Of several definitions (`#ifdef __CUDACC__`) the first that holds a mark is meant. Preprocessor lines stay.
+    `headers` is the text of what it includes, whose macros count too.
     """
-    if not re.search(r"#[ \t]*define", text):
+    if not re.search(r"#[ \t]*define", text + headers):
         return text
     bare, plain = _blanked(text, strings=False), _blanked(text, strings=True)
     lines = [m.span() for m in _DIRECTIVE.finditer(plain)]
-    meanings = _meanings([bare[begin:end] for begin, end in lines])
+    included = [m[0] for m in _DIRECTIVE.finditer(_blanked(headers, strings=False))]
+    meanings = _meanings([*included, *(bare[begin:end] for begin, end in lines)])
     if not meanings:
         return text
     word = re.compile(rf"\b(?:{'|'.join(meanings)})\b")

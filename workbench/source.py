@@ -135,16 +135,17 @@ def title(source: Source) -> str:
     return ""
 
 
-def functions(text: str, language: str, first_line: int = 1) -> tuple[Function, ...]:
+def functions(text: str, language: str, first_line: int = 1, headers: str = "") -> tuple[Function, ...]:
     """The functions that `text` defines, in text order, with the user's line numbers; bodies are not looked into.
 
     >>> functions("void scale(const float* x, float* out, int64_t n) {}", "cpp")[0].parameters[0]
     Parameter(name='x', type='float', pointer=True, const=True, line=1, spelled='const float* x')
 
     Declarations without a body, methods and explicit specialisations are left out. Text that is no C++ gives what
-    could be read of it: its errors are the compiler's to tell. Raises ToolchainError without tree-sitter.
+    could be read of it: its errors are the compiler's to tell. `headers` is the text of the headers that it includes,
+    whose macros may stand for marks and types. Raises ToolchainError without tree-sitter.
     """
-    data = parsable(expanded(text)).encode()
+    data = parsable(expanded(text, headers)).encode()
     tree = _parser(language).parse(data)
     reader = _Reader(data, first_line)
     return tuple(reader.functions(tree.root_node))

@@ -192,7 +192,7 @@ def test_a_template_without_its_last_brace():
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ("cub/cub.cuh", "#error directive"),
+        ("thrust/reduce.h", "it is for the host, from where functions on Tensor call it"),
         ("thrust/sort.h", "it is for the host, from where functions on Tensor call it"),
     ],
 )
@@ -573,3 +573,15 @@ def test_readable_names():
     assert nvrtc_errors.readable("(void(*)(const float*, int))mine::scale") == "mine::scale"
     assert nvrtc_errors.readable("scale<float, 3>") == "scale<float, 3>"
     assert Resources("k", 3).spills == 0
+
+
+@pytest.mark.parametrize("line", ["n = x.numel()", "*_, n = x.shape", "m, n, k = x.shape"])
+def test_a_name_of_a_directive_that_is_no_parameter(line):
+    error = refused(f'#line 2 "cell [3]"\n//! {line}\n__global__ void k(float* x) {{ x[0] = n; }}\n', "k")
+    assert error.line == 3 and "a line names it for parameters alone: take 'int n'" in error.message
+
+
+@pytest.mark.parametrize("line", ["m = n", "tune n = 4", "require n == 4"])
+def test_a_name_that_no_directive_defines(line):
+    error = refused(f'#line 2 "cell [3]"\n//! {line}\n__global__ void k(float* x) {{ x[0] = n; }}\n', "k")
+    assert "for parameters alone" not in error.message

@@ -218,6 +218,12 @@ ONE = schemas.parse("lab::one(Tensor x, Tensor w) -> Tensor")
     ("schema", "parameter", "says"),
     [
         (ONE, "const float* grad_y", "did you mean 'grad_out'? gradients that come in: grad_out; that go out: grad_x, grad_w"),
+        (ONE, "const float* dy", "did you mean 'grad_out'? gradients that come in: grad_out; that go out: grad_x, grad_w"),
+        (ONE, "const float* grad", "did you mean 'grad_out'? gradients that come in: grad_out;"),
+        (ONE, "const float* dOut", "did you mean 'grad_out'? gradients that come in: grad_out;"),
+        (ONE, "float* dw", "did you mean 'grad_w'? gradients that come in: grad_out; that go out: grad_x, grad_w"),
+        (TWO, "const float* d_lse", "did you mean 'grad_lse'? gradients that come in: grad_out, grad_lse;"),
+        (ONE, "const float* gamma", "no directive; known here: grad_out"),
         (ONE, "const float* grad_x2", "did you mean 'grad_out'? gradients that come in: grad_out;"),
         (ONE, "float* grad_xx", "did you mean 'grad_x'?"),
         (ONE, "float* grad_w", "write '//! grad_w = empty_like(w)' above; gradients that come in: grad_out"),

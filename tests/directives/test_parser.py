@@ -270,7 +270,7 @@ def test_torch_dtypes_become_plain_names():
         ("t = empty()", "empty takes sizes"), ("t = empty(x)", "'x' is a tensor"), ("t = empty(x.shape, 1)", "splat it: *x.shape"),
         ("t = empty(*k)", "a star needs a shape"), ("t = empty(1.5)", "takes integer sizes, '1.5' is a float"),
         ("t = empty(1, device=x)", "takes dtype= and nothing else by keyword, got device="), ("t = empty(1, **x)", "nothing else by keyword"),
-        ("t = empty(1, dtype=float)", "nothing is called 'float'; did you mean 'float"), ("t = empty(1, dtype=torch.half)", "'torch.half': write float16"),
+        ("t = empty(1, dtype=float)", "'float' is not in the directive language: the dtype is float"), ("t = empty(1, dtype=torch.half)", "'torch.half': write float16"),
         ("t = empty(1, dtype=torch.complex64)", "'torch.complex64' is no dtype of the directive language; it has float32"),
         ("out = torch.empty_like(x)", "'torch.empty_like(x)': write empty_like(x), without torch"),
         ("out = torch.zeros(k, 2, dtype=torch.int)", "'torch.zeros(k, 2, dtype=torch.int)': write zeros(k, 2, dtype=torch.int), without torch"),

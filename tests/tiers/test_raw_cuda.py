@@ -15,6 +15,7 @@ from workbench import gpu, tiers
 from workbench.build import launcher, nvrtc_library
 from workbench.build.result import Build
 from workbench.errors import BuildError, SchemaError
+from workbench.source import Source
 from workbench.tiers import RawCudaKernel
 
 f32, f16, bf16, i32 = torch.float32, torch.float16, torch.bfloat16, torch.int32
@@ -214,3 +215,23 @@ def test_a_gpu_of_another_kind_cannot_run_it(fake, monkeypatch, here, why):
     made = cuda(schema_of("Tensor x, float by -> Tensor"), SCALE)
     assert made.unrunnable == why
     assert made.trial_device == ("" if why else "cuda")
+
+
+def test_the_macros_of_a_header_beside_the_cell_are_read(no_gpu, tmp_path):
+    (tmp_path / "marks.cuh").write_text("#pragma once\n#define KERNEL __global__ void\n")
+    (tmp_path / "types.cuh").write_text('#include "marks.cuh"\n#define REAL float\n')
+    text = """\
+#include "types.cuh"
+//! n = x.numel()
+//! out = empty_like(x)
+//! grid = 1
+//! block = 32
+KERNEL scale(const REAL* x, REAL* out, REAL k, int n) { if (threadIdx.x < n) out[threadIdx.x] = x[threadIdx.x] * k; }
+"""
+    made = tiers.kernel(
+        Source(text, "cuda", "cell [3]", 2, str(tmp_path)), schema_of("Tensor x, float k -> Tensor"), "forward"
+    )
+    (scale,) = made.declaration.functions
+    assert scale.is_global and [p.type for p in scale.parameters] == ["float", "float", "float", "int"]
+    assert made.build([{"x": torch.float32}]) == [None]
+    assert [r.kernel for r in made.resources] == ["scale"]

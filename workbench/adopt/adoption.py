@@ -47,9 +47,9 @@ def run(wanted: Wanted, *, force: bool = False, cases: Sequence[str] | None = No
     on the user's lines, for what never came to be a build that loads.
     """
     started = time.perf_counter()
+    planned, after = plan.planned(wanted)  # what is wrong with the text comes before what is missing here
     plan.refuse_without_cuda(wanted)
     headers = extension.headers_of(wanted.sources, **wanted.build_options)
-    planned, after = plan.planned(wanted)
     mine = extensions.former(wanted.name, planned)
     extensions.refuse_taken(planned, mine, ())
     made = replace(_probed(replace(planned, build=plan.built(wanted, planned, after)), mine), headers=headers)

@@ -35,6 +35,11 @@ _STD = ("cmath", "math.h", "algorithm")
 # libcu++ has these for device code.
 _LIBCU = ("array", "atomic", "barrier", "bit", "complex", "concepts", "functional", "iterator", "limits", "numeric",
           "optional", "ratio", "span", "tuple", "type_traits", "utility", "variant")  # fmt: skip
+# <cub/cub.cuh> refuses NVRTC for what it has for the host; this is what kernels call.
+_CUB = {"block": "adjacent_difference discontinuity exchange histogram load merge_sort radix_rank radix_sort reduce "
+                 "scan shuffle store",
+        "warp": "exchange load merge_sort reduce scan store", "thread": "load operators reduce scan store"}  # fmt: skip
+_WHOLE_CUB = "cub/cub.cuh"
 LIGHT = re.compile(r"cuda_(?:fp\d+|bf16|pipeline|awbarrier)\w*\.h|mma\.h|math_constants\.h|nv/target")
 _PACKAGES = (
     (re.compile(r"curand"), "nvidia-curand"),
@@ -58,7 +63,13 @@ def stand_ins() -> dict[str, str]:
     made |= dict.fromkeys(["cuda.h"], _DRIVER)
     for name in _LIBCU:
         made[name] = f"#pragma once\n#include <cuda/std/{name}>\nnamespace std {{ using namespace ::cuda::std; }}\n"
+    made[_WHOLE_CUB] = "#pragma once\n" + "".join(f"#include <{name}>\n" for name in of_cub())
     return made
+
+
+def of_cub() -> tuple[str, ...]:
+    """The headers of CUB that device code takes: `cub/block/block_reduce.cuh`, ..."""
+    return tuple(f"cub/{kind}/{kind}_{name}.cuh" for kind, names in _CUB.items() for name in names.split())
 
 
 def of_cuda(names: Sequence[str]) -> tuple[str, ...]:
@@ -68,7 +79,7 @@ def of_cuda(names: Sequence[str]) -> tuple[str, ...]:
     ('limits', 'cub/block/block_reduce.cuh')
     """
     ours = stand_ins()
-    return tuple(n for n in names if n not in ours or n in _LIBCU)
+    return tuple(n for n in names if n not in ours or n in (*_LIBCU, _WHOLE_CUB))
 
 
 def folders() -> tuple[str, ...]:

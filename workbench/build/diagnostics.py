@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..errors import BuildError, Diagnostic
+from . import host_cures
 
 LINE = re.compile(r'^[ \t]*#[ \t]*(?:line[ \t]+)?(\d+)(?:[ \t]+"((?:[^"\\\n]|\\.)*)")?', re.MULTILINE)
 MESSAGE = re.compile(  # cell [3]:4:12: error: ...
@@ -202,7 +203,9 @@ def _diagnostic(file: str, line: int, column: int, severity: str, message: str, 
         message = f"there is no header {name}: looked in {_listed([*lines.folders, *_others(lines)])} ({hint})"
     if severity == "error" and HOST_FUNCTION.match(message):
         message = FOR_THE_HOST
-    return Diagnostic(file, line, column, severity, message, lines.at(file, line) if line else "")
+    excerpt = lines.at(file, line) if line else ""
+    told = host_cures.told(message, excerpt) if severity == "error" else message
+    return Diagnostic(file, line, column, severity, told, excerpt)
 
 
 def _others(lines: Lines) -> tuple[str, ...]:

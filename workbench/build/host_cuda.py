@@ -41,6 +41,8 @@ _UNKNOWN = re.compile(
     r"[‘'](?P<gcc>\w+)[’'] (?:was not declared|has not been declared|does not name a type|is not a (?:class|type))"
     r"|identifier \"(?P<nvcc>\w+)\" is undefined"
 )
+# What NVRTC is given of <cub/cub.cuh> lacks; one that no CUB has any longer is told with a cure behind it.
+_BEYOND = re.compile(r'namespace "cub" has no member "(\w+)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,9 @@ def _needs_the_whole(error: BuildError, parts: Halves) -> str:
     """
     if "nvcc" in error.log:
         return ""
+    beyond = _BEYOND.search(error.message)
+    if beyond:
+        return f"cub::{beyond[1]}"
     unread = re.search(re.escape(UNREADABLE).replace(r"\{\}", "(.+?)"), error.message)
     name = _unknown(error)
     if unread or not name:

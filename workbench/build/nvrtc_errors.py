@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..errors import Diagnostic
 from ..source import code
-from . import cuda_headers, diagnostics, ptxas
+from . import cuda_cures, cuda_headers, diagnostics, ptxas
 from .diagnostics import Lines
 
 _OF_NAMES = re.compile(r"^__nv_name_map\(\d+\): error: (.*)\n  #pragma nv_mangled_name (.*)\n.*\n", re.MULTILINE)
@@ -18,15 +18,14 @@ _OF_TENSOR = re.compile(r"\.(?:sizes?|shape|numel|strides?|dim|data_ptr)\b")
 _BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "__syncthreads", "__syncwarp", "__shfl_sync",
              "__shfl_down_sync", "__shfl_up_sync", "__shfl_xor_sync", "__ballot_sync", "atomicAdd", "atomicMax",
              "atomicMin", "atomicCAS", "rsqrtf", "fmaxf", "fminf", "__expf", "printf")  # fmt: skip
-_CURES = (
-    (re.compile(r'"(?:cout|cerr|endl|stderr|stdout|fprintf)"'), "device code prints with printf"),
-    (
-        re.compile(r'no member "(?:vector|string|map|unordered_map)"'),
-        "device code has none: take an array or a pointer",
-    ),
-)
 _INCLUDE = r"^\s*#\s*include\s*<{}>"
+_LET = r"^\s*//! (?!tune\b)(?:[\w*]+\s*,\s*)*{}\s*(?:,[\w\s*,]*)?=[^=]"
+_TWICE = re.compile(r'(variable "(\w+)" has already been defined) \(previous definition at line \d+ of prelude\)')
 _UNCLOSED = re.compile(r"closing brace of template definition not found")
+LAUNCHES = (
+    "this is a function for the host: in a raw cell the lines '//! grid' and '//! block' launch the kernels, so leave "
+    "it out; or leave these out, and let it take and return Tensor"
+)
 UNREADABLE = "NVRTC cannot read <{}>"
 _FOR_DEVICE = re.compile(r"__(?:global|device)__")
 
@@ -50,12 +49,12 @@ def parse(log: str, lines: Lines) -> tuple[Diagnostic, ...]:
 
 
 def _causes_first(found: Sequence[Diagnostic], asked: set[str]) -> list[Diagnostic]:
-    """What was asked for comes after what is wrong in the text, and a missing brace, which breaks all else, before."""
+    """What was asked for comes after what is wrong in the text, and what breaks all else, before."""
 
     def place(said: Diagnostic) -> int:
         if said.severity != "error":
             return 3
-        return 0 if _UNCLOSED.match(said.message) else 2 if said.message in asked else 1
+        return 0 if _UNCLOSED.match(said.message) or cuda_cures.one_type(said) else 2 if said.message in asked else 1
 
     groups: list[list[Diagnostic]] = []
     for said in found:
@@ -109,14 +108,32 @@ def _with_cure(said: Diagnostic, lines: Lines) -> Diagnostic:
     """What is the host's alone, with what device code has instead; a misspelt name, with what was probably meant."""
     if said.severity != "error":
         return said
-    cure = next((told for pattern, told in _CURES if pattern.search(said.message)), "")
+    if said.message == diagnostics.FOR_THE_HOST and _launches(lines, said):
+        return replace(said, message=LAUNCHES)
+    cure = cuda_cures.cure(said)
     if _OF_POINTER.search(said.message) and _OF_TENSOR.search(said.excerpt):
         cure = "a pointer knows no sizes: name them in directives, '//! n = x.numel()', and take n"
     unknown = re.match(r'identifier "(\w+)" is undefined', said.message)
+    if unknown and not cure and lines.mentioning(_LET.format(unknown[1]))[1]:
+        cure = f"a line names it for parameters alone: take 'int {unknown[1]}', or write 'tune {unknown[1]} = 16, 32'"
+    twice = _TWICE.match(said.message)
+    if twice:
+        return replace(said, message=f"{twice[1]}; the line 'tune {twice[2]}' is one: leave this out")
     if unknown and not cure:
         near = difflib.get_close_matches(unknown[1], [*_BUILT_IN, *_words(lines, unknown[1])], 1, 0.75)
         cure = f"did you mean {near[0]!r}?" if near else ""
-    return replace(said, message=f"{said.message}; {cure}") if cure else said
+    return replace(said, message=f"{said.message.rstrip(':')}; {cure}") if cure else said
+
+
+def _launches(lines: Lines, host: Diagnostic) -> bool:
+    """Does this function hold a `<<<`?"""
+    body = code("\n".join(lines.at(host.file, n) for n in range(host.line, host.line + 200)))
+    depth = 0
+    for m in re.finditer(r"[{}]|<<<", body):
+        depth += {"{": 1, "}": -1}.get(m[0], 0)
+        if m[0] == "<<<" or not depth:
+            return m[0] == "<<<"
+    return False
 
 
 def _words(lines: Lines, other_than: str) -> list[str]:

@@ -68,6 +68,7 @@ def _sizes(maker: str, call: ast.Call, scope: Scope, line: int) -> tuple[Express
             raise SchemaError(f"*{size.text}: a star needs a shape, such as *x.shape[:-1]", line=line)
         if not starred and size.kind is not Kind.INT:
             cure = f"; splat it: *{size.text}" if size.kind is Kind.INTS else ""
+            cure = "; divide with // or cdiv(a, b)" if size.kind is Kind.FLOAT else cure
             raise SchemaError(
                 f"{maker} takes integer sizes, {shorten(size.text)} is {a_kind(size.kind)}{cure}", line=line
             )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..errors import SchemaError
 from ..schema import Schema
 from ..source import Function, Parameter, Source, TemplateParameter
+from . import slips
 from .nodes import Declaration, Kind, Launch
 from .vocabulary import a_kind, function_name
 
@@ -55,11 +56,7 @@ def called(
         if not launches:
             if not kernels:
                 raise SchemaError("this cell has no __global__ function to launch", line=line)
-            raise SchemaError(
-                f"{kernels[0].name} has no grid, nothing would be launched: add '//! grid = ...' and "
-                "'//! block = ...' above it",
-                line=kernels[0].line,
-            )
+            raise slips.no_grid(source, functions, kernels[0], "backward" if entry == "backward" else schema.name)
         if function and function not in {k.name for k in kernels}:
             raise SchemaError(_no_function(function, "__global__ function", kernels), line=line)
         return tuple(next(k for k in kernels if k.name == launch.function) for launch in launches)
@@ -148,9 +145,15 @@ class _Binder:
             raise self.fail(f"the parameter '{spelled}' has no name, and binding is by name", line)
         near = self.near(name)
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(values) or 'nothing'}"
-        if pointer is not None and name.startswith("grad_") and self.declaration.entry == "backward":
+        if pointer is not None and self.declaration.entry == "backward" and self.of_gradient(name):
             hint = self.gradients(name, pointer.const)
         raise self.fail(f"the parameter {name!r} binds to no argument and no directive; {hint}", line)
+
+    def of_gradient(self, name: str) -> bool:
+        """Is this what a gradient is called elsewhere: `dy`, `dout`, `grad_output`?"""
+        schema = self.declaration.schema
+        of = "|".join(["o", "out", "output", "y", *schema.outputs, *(a.name for a in schema.arguments)])
+        return bool(re.fullmatch(rf"grad\w*|[dg]_?(?:{of})|g", name, re.IGNORECASE))
 
     def gradients(self, name: str, read: bool) -> str:
         """Which gradient was meant: one that is read comes in, for an output; one that is written goes out."""
@@ -162,7 +165,8 @@ class _Binder:
             return f"write '//! {name} = empty_like({name.removeprefix('grad_')})' above; {there}"
         fits = incoming if read else outgoing
         of = [n.removeprefix("grad_") for n in fits]
-        near = difflib.get_close_matches(name.removeprefix("grad_"), of, 1) or (of if len(of) == 1 else [])
+        bare = re.sub(r"^(?:grad|[dg])_?", "", name)
+        near = difflib.get_close_matches(bare, of, 1) or (of if len(of) == 1 else [])
         return f"did you mean 'grad_{near[0]}'? {there}" if near else there
 
     def near(self, name: str) -> list[str]:

@@ -111,8 +111,13 @@ class Checker:
             return f"{name} is used before the line that defines it"
         if name in FUNCTIONS or name in MAKERS:
             return f"{name} is a function: write {name}(...)"
+        if name in slips.DTYPE_NAMES:
+            return f"{name!r} is not in the directive language: the dtype is {slips.DTYPE_NAMES[name]}"
         if name in INSTEAD:
             return f"{name!r} is not in the directive language: write {INSTEAD[name]}"
+        if name in self.scope.constants:
+            cure = f"write '//! tune {name} = {self.scope.constants[name]}' in its place, which the text sees too"
+            return f"{name} is a constant of the text, which directives do not read: {cure}"
         near = difflib.get_close_matches(name, [*self.scope.kinds, *DTYPES, "sm_count"], 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(self.scope.kinds) or 'nothing'}"
         return f"nothing is called {name!r}; {hint}"

@@ -37,6 +37,17 @@ def check(declaration: Declaration) -> None:
                 raise SchemaError(f"{launch.function}: {said}", line=launch.cluster[0].line)
 
 
+def threads(declaration: Declaration, launch: Launch) -> int:
+    """How many threads a block of this launch has where that is a constant, else 0."""
+    from .evaluate import values
+
+    fixed = _constants(declaration)
+    if not all(_names(e) <= fixed for e in launch.block):
+        return 0
+    known = values(declaration, {a.name: None for a in declaration.arguments})
+    return math.prod(int(known.value(e)) for e in launch.block)
+
+
 def _constants(declaration: Declaration) -> set[str]:
     """The names whose values no argument changes; a tuned one counts with its first value."""
     fixed = set(declaration.tunes)
@@ -100,4 +111,4 @@ def shown(sizes: Sizes) -> str:
     return str(sizes[0]) if len(sizes) == 1 else f"({', '.join(map(str, sizes))})"
 
 
-__all__ = ["asked", "check", "uneven"]
+__all__ = ["asked", "check", "threads", "uneven"]

@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..errors import SchemaError
@@ -45,7 +46,11 @@ class Reader:
 
     @property
     def scope(self) -> Scope:
-        return Scope(dict(self.kinds), frozenset(self.maybe_none), self.later)
+        return Scope(dict(self.kinds), frozenset(self.maybe_none), self.later, constants=self.constants)
+
+    @cached_property
+    def constants(self) -> dict[str, str]:
+        return slips.constants(self.source.text)
 
     def read(self, line: int, text: str) -> None:
         keyword = KEYWORD.match(text)
@@ -218,7 +223,10 @@ class Reader:
         sizes = tuple(check(item, self.scope, line) for item in items)
         for size in sizes:
             if size.kind is not Kind.INT:
-                raise SchemaError(f"{word} takes integers, {shorten(size.text)} is {a_kind(size.kind)}", line=line)
+                cure = "; divide with cdiv(a, b), which rounds up, or with //" if size.kind is Kind.FLOAT else ""
+                raise SchemaError(
+                    f"{word} takes integers, {shorten(size.text)} is {a_kind(size.kind)}{cure}", line=line
+                )
         said = self.geometry.setdefault(kernel.name, {})
         if word in said:
             raise SchemaError(f"{kernel.name} has a {word} already, on line {said[word][0]}", line=line)

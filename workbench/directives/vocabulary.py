@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .nodes import Kind
@@ -37,18 +37,23 @@ NUMBERS = (Kind.INT, Kind.FLOAT)
 # What people write first, and what it is here.
 INSTEAD = {
     "size": "x.shape[i]",
+    "sizes": "x.shape",
     "ndim": "x.dim()",
     "ndimension": "x.dim()",
     "itemsize": "x.element_size()",
     "len": "x.dim()",
     "nelement": "x.numel()",
     "device": "nothing: tensors are made where the arguments are",
-    "ceil_div": "cdiv(a, b)",
+    **dict.fromkeys(("ceil_div", "ceildiv", "div_up", "divup", "DIVUP", "CEIL_DIV"), "cdiv(a, b)"),
     "math": "sqrt(v), without a module",
     "abs": "max(v, -v)",
     "int": "a // b",
     "strides": "x.stride()",
     "data_ptr": "the tensor's name as a kernel parameter",
+    "sizeof": "x.element_size(), or 4 for a float",
+    "dim3": "the sizes with commas between, as in 'block = 32, 8'",
+    "ceil": "cdiv(a, b)",
+    "triton": "cdiv(a, b), without a module",
 }
 
 
@@ -60,6 +65,7 @@ class Scope:
     maybe_none: frozenset[str] = frozenset()  # arguments of type `Tensor?`, `float?`, ..., and their aliases
     later: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()  # optional names that a condition has shown not to be None
+    constants: Mapping[str, str] = field(default_factory=dict)  # of the C++ text, which lines cannot use
 
     def but_known(self, names: Iterable[str]) -> Scope:
         return replace(self, known=self.known | frozenset(names))

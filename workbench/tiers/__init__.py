@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from .. import directives
-from ..build import triton_text
+from ..build import includes, triton_text
 from ..directives.lines import targets
 from ..errors import SchemaError
 from ..schema import Schema, split_name
-from ..source import Source, directives_of, functions
+from ..source import Function, Source, directives_of, functions
 from . import signature, triton_signature
 from .base import Kernel
 from .choose import Tier, full_only, tier
@@ -19,6 +19,8 @@ from .host_entry import entry
 from .raw import RawKernel
 from .raw_cuda import RawCudaKernel
 from .triton import TritonKernel
+
+MOST_OF_HEADERS = 1 << 20  # characters that are searched for macros
 
 
 def kernel(
@@ -33,7 +35,7 @@ def kernel(
     if source.language == "triton":
         device = "cpu" if interpret else "cuda"
         return TritonKernel(source, schema, slot, function=function, device=device, here=interpret)
-    found = functions(source.text, source.language, source.first_line)
+    found = _functions(source)
     chosen = tier(source, found)
     if chosen.name == "full":
         full = FullCudaKernel if source.language == "cuda" else FullKernel
@@ -45,11 +47,21 @@ def kernel(
     return raw(source, schema, slot, found, function=function)
 
 
+def _functions(source: Source) -> tuple[Function, ...]:
+    """The functions of a text, with the macros of the headers beside it."""
+    beside = includes.digests(source.text, *includes.places(source, ())) if "include" in source.text else {}
+    headers = ""
+    for path in beside:
+        with open(path, encoding="utf-8", errors="replace") as header:
+            headers += header.read(max(0, MOST_OF_HEADERS - len(headers))) + "\n"
+    return functions(source.text, source.language, source.first_line, headers)
+
+
 def has_backward(source: Source) -> bool:
     """Does a forward's cell hold the backward too? Host, full and Triton cells may."""
     if source.language == "triton":
         return triton_text.has_backward(source)
-    found = functions(source.text, source.language, source.first_line)
+    found = _functions(source)
     return any(f.name == "backward" and not f.is_global for f in found) and tier(source, found).name != "raw"
 
 
@@ -57,7 +69,7 @@ def infer_schema(source: Source, qualname: str, function: str = "") -> Schema:
     """The schema of an op that no one has defined yet, from the signature of the cell's function."""
     if source.language == "triton":
         return triton_signature.infer(source, qualname, function)
-    found = functions(source.text, source.language, source.first_line)
+    found = _functions(source)
     if tier(source, found).name == "raw":
         return directives.infer_schema(source, found, qualname, function=function)
     made = Schema(*split_name(qualname), (), (), ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..cuda_marks import C_TOKENS
 from ..errors import SchemaError
 from ..source import Function, Source, code
 
@@ -72,3 +73,10 @@ def full_only(source: Source) -> tuple[str, ...]:
             header = re.search(r"[<\"](.*)[>\"]", match[0])
             found.append((match.start(), f"<{header[1]}>" if header else " ".join(match[0].split()).rstrip("(; ")))
     return tuple(dict.fromkeys(word for _, word in sorted(found)))
+
+
+def line_of(text: str, word: str) -> int:
+    """How many lines stand above the first that holds the word outside of comments and strings, includes counted."""
+    kept = C_TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m["comment"] else m[0], text)
+    at = kept.find(word)
+    return kept.count("\n", 0, at) if at >= 0 else 0

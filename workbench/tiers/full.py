@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..build import architectures, extension, full, host, undefined
 from ..build.flags import absolute, links
+from ..build.host_cures import STABLE
 from ..errors import BuildError, Diagnostic, SchemaError
 from ..schema import Schema
-from ..source import Function, Source
+from ..source import Function, Source, code
 from ..trial.protocol import Library
 from .base import Dtypes
-from .choose import Tier
+from .choose import Tier, full_only, line_of
 from .host import HostKernel
 from .loaded import Loaded
 
@@ -44,6 +46,35 @@ def loaded(path: str, layout: bool) -> Loaded:
     return made
 
 
+_NAMES_TENSOR = re.compile(
+    r"\busing\s+(?:namespace\s+(?:torch|at|c10)\b|(?:torch|at)::Tensor\b|Tensor\s*=)|\btypedef\b[^;]*\bTensor\s*;"
+    r"|#\s*(?:include\s*\"|define\s+Tensor\b)"
+)
+_STREAM = "wb::current_stream"
+
+
+def _check_words(source: Source, function: Function) -> None:
+    """SchemaError where a text has words of both tiers: a function on the stable `Tensor` that calls `torch::`, or one
+    on `torch::Tensor` with the host tier's stream. A compiler says it after seconds, of another line.
+    """
+    plain, word = code(source.text), full_only(source)[0]
+    spelled = (function.returns, *(p.spelled for p in function.parameters))
+    bare = any(re.search(r"(?<!::)\bTensor\b", s) for s in spelled)
+    if bare and not function.namespace and not _NAMES_TENSOR.search(plain):
+        whole = re.search(rf"{re.escape(word)}(?:::\w+)*", plain)
+        word = whole[0] if whole else word
+        instead = STABLE.get(word.rpartition("::")[2], "")
+        cure = (
+            f"write {instead} there, or torch::Tensor here" if instead else "leave it out, or write torch::Tensor here"
+        )
+        line = source.first_line + line_of(source.text, word.strip("<>"))
+        said = f"{function.name} is on Tensor, and {word} (line {line}) is for torch::Tensor: {cure}"
+        raise SchemaError(said, line=function.line, file=source.file)
+    if source.language == "cuda" and re.search(rf"\b{_STREAM}\b", plain):
+        said = f"{_STREAM}() is for functions on Tensor; on torch::Tensor write at::cuda::getCurrentCUDAStream()"
+        raise SchemaError(said, line=source.first_line + line_of(source.text, _STREAM), file=source.file)
+
+
 class FullKernel(HostKernel):
     """A function that takes at::Tensor: everything that load_inline takes, at the price of torch's headers.
 
@@ -64,6 +95,7 @@ class FullKernel(HostKernel):
         floating: Sequence[str] | None = None,
     ) -> None:
         super().__init__(source, schema, slot, found, function=function, floating=floating)
+        _check_words(source, self.function)
         self.because = because.because
         self._after = self.text()  # SchemaError now, before anything is compiled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..build import cuda_launches, store
+from ..build import cuda_launches, cuda_slips, store
 from ..build.resources import Resources
 from ..errors import Diagnostic
 from .full import FullKernel
@@ -27,7 +27,7 @@ class FullCudaKernel(OnGpu, FullKernel):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return (*super().diagnostics, *cuda_launches.lint(self.source, "full"))
+        return (*super().diagnostics, *cuda_launches.lint(self.source, "full"), *cuda_slips.lint(self.source))
 
     def install(self, on_miss: Callable[[dict], str | None]) -> None:
         """See `FullKernel.install`; a kernel that cannot run here is given to no one."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..build import cuda_launches, cuda_split, host_cuda, host_kernels, native, store
+from ..build import cuda_launches, cuda_slips, cuda_split, host_cuda, host_kernels, native, store
 from ..build.resources import Resources
 from ..build.result import Build
 from ..errors import Diagnostic, SchemaError
@@ -113,7 +113,7 @@ class HostCudaKernel(OnGpu, HostKernel):
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The compilers' warnings, launches on the default stream, and why nvcc had to compile the whole."""
         said = [d for b in (self.built.builds if self.built else ()) for d in b.diagnostics]
-        said += cuda_launches.lint(self.source, "host")
+        said += (*cuda_launches.lint(self.source, "host"), *cuda_slips.lint(self.source))
         if self.built and self.built.because:
             whole = f"nvcc compiled the whole cell, for {self.built.because}: without it an edit takes a second"
             said.append(Diagnostic(self.source.file, 0, 0, "warning", whole))

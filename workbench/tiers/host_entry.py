@@ -10,6 +10,7 @@ from ..directives.vocabulary import function_name
 from ..errors import SchemaError
 from ..schema import Schema
 from ..source import Function, Source, directives_of
+from .choose import full_only, line_of
 
 _MADE = re.compile(r"(\w+)\s*=\s*(?:empty|zeros)(?:_like)?\s*\(")
 _FORWARDS = re.compile(rf"\s*//! (?:(?:require|tune)\b|{_MADE.pattern})")
@@ -20,6 +21,7 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
 
     Kernels are not meant: `scale` may launch one that is called `scale`, too.
     """
+    kernels = [f for f in found if f.is_global]
     found = [f for f in found if not f.is_global and not f.is_device]
     name = wanted or ("backward" if slot == "backward" else function_name(schema.name))
     named = [f for f in found if f.name == name]
@@ -27,6 +29,8 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
         named = [f for f in found if _on_tensors(f) and f.name != "backward"]
     if len(named) == 1:
         return named[0]
+    if kernels and not found:
+        raise _only_kernels(source, kernels[0], name)
     names = ", ".join(dict.fromkeys(f.name for f in found)) or "no function"
     if named:
         alike = len({f.name for f in named}) == 1
@@ -38,6 +42,17 @@ def entry(found: Sequence[Function], schema: Schema, slot: str, wanted: str, sou
     raise SchemaError(
         f"no function is called {name!r}; the cell defines {names}", line=source.first_line, file=source.file
     )
+
+
+def _only_kernels(source: Source, kernel: Function, name: str) -> SchemaError:
+    """A raw cell with a word of the full tier in it, often an include from where it was pasted."""
+    word = next(iter(full_only(source)), "")
+    number = {"Half": "half", "BFloat16": "bfloat16"}.get(word.rpartition("::")[2], "")
+    said = f"{word} is for functions on torch::Tensor, and this cell has none: "
+    said += f"write {number}" if number else f"leave it out where '//! grid = ...' launches {kernel.name}"
+    cure = f"{said}, or write 'torch::Tensor {name}(...)', which launches it by <<<>>>"
+    line = source.first_line + line_of(source.text, word.strip("<>"))
+    return SchemaError(cure, line=line, file=source.file)
 
 
 def own(

@@ -13,11 +13,13 @@ from dataclasses import replace
 
 import torch
 
-from ..build import cuda_body, native, nvrtc
+from ..build import cuda_body, cuda_slips, native, nvrtc
 from ..build.cuda_body import CudaBody
 from ..build.resources import Resources
 from ..build.result import Build
 from ..errors import SchemaError
+from ..schema import Schema
+from ..source import Function, Source
 from .on_gpu import OnGpu
 from .raw import RawKernel
 
@@ -32,6 +34,17 @@ class RawCudaKernel(OnGpu, RawKernel):
     """
 
     _line_info = False
+
+    def __init__(
+        self, source: Source, schema: Schema, slot: str, found: Sequence[Function], *, function: str = ""
+    ) -> None:
+        super().__init__(source, schema, slot, found, function=function)
+        self._unlaunched = cuda_slips.unlaunched(self.declaration, found)
+        try:
+            cuda_slips.check(source, self.declaration, found)
+        except SchemaError as error:
+            error.file = error.file or source.file
+            raise
 
     def build(self, combinations: Sequence[Mapping[str, torch.dtype | None]]) -> list[SchemaError | None]:
         """See `RawKernel.build`. The forms are compiled in one run of NVRTC, which takes one text at a time anyway."""
@@ -82,7 +95,11 @@ class RawCudaKernel(OnGpu, RawKernel):
 
     @property
     def build_notes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*super().build_notes, *(b.note for _, b in self._forms.values() if b.note)]))
+        return tuple(
+            dict.fromkeys(
+                [*super().build_notes, *self._unlaunched, *(b.note for _, b in self._forms.values() if b.note)]
+            )
+        )
 
     @property
     def resources(self) -> tuple[Resources, ...]:
