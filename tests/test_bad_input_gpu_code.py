@@ -490,7 +490,7 @@ def test_a_grid_of_nothing_is_noted_beside_what_it_did_not_write(triton):
 def test_a_key_of_autotune_that_is_no_parameter_is_noted(triton):
     """Triton passes over it without a word, and one configuration serves all sizes."""
     text = replaced(TRITON, ("@triton.jit", TUNED.format("BLOCK").replace("'n'", "'N'")), (", BLOCK=64", ""))
-    wb.triton(triton, text)
+    wb.triton(triton, text, entry="scale")
     (note,) = [n for n in triton.last_line.notes if "warning" in n]
     assert note.endswith("line 9: warning: kernel has no parameter N, which autotune has as a key; did you mean n?")
 

@@ -59,8 +59,10 @@ def test_fakes_may_be_on_a_gpu_that_is_not_here():
     [seen] = triton_launches.launches(load(text), "double", {"x": x}, device="cuda:0")
     given, out = seen.args[:2]
     assert (given.device.type, given.stride(), given.storage_offset(), out.is_cuda) == ("cuda", (1, 4), 1, True)
-    with pytest.raises(AssertionError):
-        triton_launches.launches(load(text), "double", {"x": x})
+    [seen] = triton_launches.launches(
+        load(text), "double", {"x": x}
+    )  # for the interpreter, where is_cuda says yes, too
+    assert seen.args[0].device.type == "cpu"
 
 
 def test_each_specialisation_is_compiled_once():
