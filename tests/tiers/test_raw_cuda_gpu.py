@@ -378,7 +378,7 @@ def test_a_size_beyond_31_bits_is_refused_for_an_int_parameter():
 
 
 def test_a_block_that_the_kernel_was_not_built_for():
-    text = SCALE.replace("__global__ void scale", "__global__ void __launch_bounds__(128) scale")
+    text = SCALE.replace("__global__ void scale", "__global__ void __launch_bounds__(64 + 64) scale")
     run = installed(schema_of("Tensor x, float by -> Tensor"), text)[0]
     with pytest.raises(
         RuntimeError,
