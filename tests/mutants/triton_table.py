@@ -61,7 +61,8 @@ TRITON_MUTANTS: tuple[Mutant, ...] = (
     # ---- backward
     m("the dot product is over one block too few", "rms", "gradients", "elements differ",
       ("dot = tl.sum(weighted * v, 0)", "dot = tl.sum(tl.where(c < 64, weighted * v, 0), 0)")),
-    m("the incoming gradient is taken for contiguous", "rms", "gradients", "elements differ|bounds|crashes|expanded",
-      ("grad_y, x, w = grad_y.contiguous(), x", "x, w = x"), about="expanded incoming gradients"),
+    # One whose strides nobody reads is laid out like its output; here they are read, and a stride of 0 is let through.
+    m("an expanded incoming gradient is taken for contiguous", "rms", "gradients", "elements differ|bounds|crashes|expanded",
+      ("grad_y, x, w = grad_y.contiguous(), x", "assert grad_y.stride(-1) <= 1\n    x, w = x"), about="expanded incoming gradients"),
     m("a small term of the gradient is left out", "rms", "gradients", "elements differ", ("- dot * v, mask=c < cols)", "- dot * v * (cols < 100), mask=c < cols)")),
 )  # fmt: skip
