@@ -22,7 +22,7 @@ from .wire import PRELOAD, TWIN, receive, send
 
 IDLE_S = 5.0  # between looks whether the notebook is still there
 QUIET_S = 0.02  # without a job, before time is spent on forks
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Child:
@@ -195,7 +195,9 @@ class Nursery:
 
 
 def serve(control: socket.socket, parent: int) -> NoReturn:
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     nursery = Nursery(control)
     nursery.tidy()
     asked = select.poll()  # other than select.select it takes descriptors above 1023, as a notebook with many has
@@ -236,21 +238,17 @@ def serve(control: socket.socket, parent: int) -> NoReturn:
         nursery.bury_most()
 
 
-def _prctl(option: int, value: int) -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
 def twin(nursery: Nursery, channel: int, errors: int) -> int:
     """The number of a fork of this process, which serves the notebook on a channel of its own."""
     parent = os.getpid()
+    from .child import die_with
+
     pid = os.fork()
     if pid == 0:
         try:
             nursery.leave()
             os.setsid()  # signals to its parent's group are not for it; its parent's end is
-            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            die_with(parent)
             for fd in (1, 2):
                 os.dup2(errors, fd)
             os.close(errors)
