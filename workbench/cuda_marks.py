@@ -88,4 +88,13 @@ def _blanked(text: str, *, strings: bool) -> str:
     return C_TOKENS.sub(blank, text)
 
 
-__all__ = ["C_TOKENS", "NUMBER", "expanded", "parsable"]
+def blanked(text: str) -> str:
+    """C++ text with comments, strings and line joints blanked, every other character in its place.
+
+    >>> blanked('f("<<<");  // 1')
+    'f(     );      '
+    """
+    return re.sub(r"\\(?=\n)", " ", C_TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text))
+
+
+__all__ = ["C_TOKENS", "NUMBER", "blanked", "expanded", "parsable"]

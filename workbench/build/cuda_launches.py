@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..cuda_marks import blanked
 from ..errors import Diagnostic
-from ..source import C_TOKENS, Source
+from ..source import Source
 
 _NONE = re.compile(r"0|NULL|nullptr|cudaStreamDefault|cudaStreamLegacy|\(?\s*cudaStream_t\s*\)?\s*[({]?\s*0\s*[)}]?")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -34,15 +35,6 @@ class Launch:
     @property
     def on_default_stream(self) -> bool:
         return len(self.configuration) < 4 or bool(_NONE.fullmatch(self.configuration[3]))
-
-
-def blanked(text: str) -> str:
-    """C++ text with comments, strings and line joints blanked, every other character in its place.
-
-    >>> blanked('f("<<<");  // 1')
-    'f(     );      '
-    """
-    return re.sub(r"\\(?=\n)", " ", C_TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text))
 
 
 def find(text: str) -> tuple[Launch, ...]:
@@ -200,4 +192,4 @@ def lint_guard(source: Source) -> tuple[Diagnostic, ...]:
     return (Diagnostic(source.file, source.first_line + first.line - 1, 0, "warning", said, excerpt),)
 
 
-__all__ = ["Launch", "blanked", "end_of_call", "find", "lint", "lint_guard"]
+__all__ = ["Launch", "end_of_call", "find", "lint", "lint_guard"]

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..cuda_marks import blanked
 from ..errors import BuildError, Diagnostic
 from ..source import Source
 from .body_parts import line_directive
-from .cuda_launches import blanked
 from .result import Build
 
 _QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"')

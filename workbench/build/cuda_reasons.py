@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ..cuda_marks import blanked
 from ..source import Function
-from .cuda_launches import blanked
 
 # What the host half may call of the CUDA runtime: wb_host_cuda.h has these.
 RUNTIME = frozenset({

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ..cuda_marks import blanked
 from ..directives import Declaration, geometry
 from ..directives.slips import constants
 from ..errors import Diagnostic, SchemaError
 from ..source import Function, Source, functions
-from .cuda_launches import blanked, find
+from .cuda_launches import find
 
 _EXTERN = re.compile(r"\bextern\s+__shared__\b[^;]*?\b(?P<name>\w+)\s*\[")
 _BOUNDS = re.compile(r"\b__launch_bounds__\s*\(\s*(\w+)\s*[,)]")  # of what is computed nothing is said

@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 
-from ..cuda_marks import C_TOKENS
+from ..cuda_marks import blanked
 from ..errors import SchemaError
 from ..source import Function, Source, code, comments
 from .vocabulary import DTYPES, FUNCTIONS, MAKERS, shown
@@ -83,7 +83,7 @@ def no_kernel(functions: Sequence[Function], word: str, line: int) -> SchemaErro
 def no_grid(source: Source, functions: Sequence[Function], kernel: Function, op: str) -> SchemaError:
     """A cell that launches nothing: does it hold a function of pointers that would, by `<<<>>>`?"""
     said = f"{kernel.name} has no grid, nothing would be launched"
-    plain = C_TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source.text)
+    plain = blanked(source.text)
     at = source.first_line + plain.count("\n", 0, plain.find("<<<")) if "<<<" in plain else 0
     host = next((f for f in reversed(functions) if f.line <= at and not f.is_global and not f.is_device), None)
     if host is None:
