@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from .. import settings
 from ..errors import WorkbenchError
+from . import teardown
 from .profile_figures import Undisturbed
 from .profile_trace import MARK, PHASES
 
@@ -27,8 +28,7 @@ RUNNING = (
     "a torch profiler is running already, {where}, and torch has room for one at a time. "
     "It goes on undisturbed: end it, then profile again"
 )
-# Or each session writes lines below the cell, and CUPTI stays: each launch then costs twice as much, for good.
-SETTINGS = {"KINETO_LOG_LEVEL": "99", "TEARDOWN_CUPTI": "1"}
+QUIET = ("KINETO_LOG_LEVEL", "99")  # or each session writes lines below the cell
 WARM_CALLS, LEAST_CALLS, MOST_CALLS = 2, 3, 20
 BUDGET_S = 0.5  # for the calls in a session, and for those without one
 CALIBRATION_CALLS = 200
@@ -69,16 +69,15 @@ def session(device: str = "cpu") -> Iterator[Callable[[], bytes]]:
     """
     refuse_a_second()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
-    with ExitStack() as set_so:
-        for name, value in SETTINGS.items():
-            set_so.enter_context(settings.variable(name, value))
+    begin, end = (teardown.begin, teardown.end) if device == "cuda" else (nullcontext, nullcontext)
+    with settings.variable(*QUIET):
         made = torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True)
         try:
-            with undivided():
+            with undivided(), begin():
                 made.start()
             yield lambda: _exported(made)
         finally:
-            with undivided():
+            with undivided(), end():
                 _end(made)
 
 

@@ -1,0 +1,103 @@
+"""A session of torch's profiler on a GPU leaves nothing that waits: not at the process's end, not for the next one."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from workbench.measure import teardown
+
+SESSIONS = """
+import json, sys, torch
+from torch.profiler import ProfilerActivity, profile
+from workbench.measure import cupti, profile_run
+
+*kinds, last = sys.argv[1:]
+for kind in kinds:
+    x = torch.ones(1000, device="cpu" if kind.endswith("cpu") else "cuda")
+    if kind == "own":
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+            x + 1
+            torch.cuda.synchronize()
+        seen = [e for e in trace.events() if e.device_type.name == "CUDA" and "elementwise" in e.name]
+    elif kind == "own_cpu":
+        with profile(activities=[ProfilerActivity.CPU]):
+            x + 1
+        seen = []
+    else:
+        with profile_run.session(kind) as trace:
+            x + 1
+            if kind == "cuda":
+                torch.cuda.synchronize()
+        seen = [e for e in cupti.on_device(json.loads(trace())["traceEvents"]) if "elementwise" in e["name"]]
+    print(kind, len(seen), flush=True)
+assert torch.cuda.is_initialized() == (last == "initialized")
+"""
+
+
+class Waiting:
+    """A thread that began after `before` was taken, and ends once it was called so often, as torch's does."""
+
+    def __init__(self, calls: int) -> None:
+        self.before = teardown.threads()
+        self.left, self.over = calls, threading.Event()
+        self.thread = threading.Thread(target=self.over.wait, daemon=True)
+        self.thread.start()
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.over.set()
+            self.thread.join()
+
+
+def test_it_calls_until_the_thread_that_began_has_ended():
+    waiting = Waiting(3)
+    assert teardown.finish(waiting.before, call=waiting)
+    assert waiting.left == 0
+
+
+def test_nothing_is_called_where_no_thread_began():
+    called = []
+    assert teardown.finish(teardown.threads(), call=lambda: called.append(1))
+    assert not called
+
+
+def test_a_thread_that_stays_is_not_waited_for_for_ever():
+    waiting = Waiting(10**9)
+    assert not teardown.finish(waiting.before, limit_s=0.02, call=waiting)
+    assert waiting.left < 10**9
+    waiting.over.set()
+
+
+def test_where_threads_are_not_listed_nothing_is_waited_for(monkeypatch, tmp_path):
+    monkeypatch.setattr(teardown, "THREADS", str(tmp_path / "none"))
+    assert teardown.threads() == frozenset()
+    assert teardown.finish(teardown.threads(), call=lambda: pytest.fail("called"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "kinds",
+    ["cuda", " ".join(["cuda"] * 20), "cuda own cuda own cuda", "own cuda", "own_cpu own cpu cuda", "cpu own cuda cpu"],
+    ids=["ours", "ours in quick succession", "in turn", "after theirs", "after theirs of a CPU", "a CPU's"],
+)
+def test_each_session_sees_its_kernel_whoever_profiled_before_and_the_process_ends(kinds):
+    """One whose last act was a session hung at its exit; one of ours after somebody else's saw nothing."""
+    printed = run(*kinds.split(), "initialized")
+    assert printed == "".join(f"{kind} {0 if kind.endswith('cpu') else 1}\n" for kind in kinds.split())
+
+
+@pytest.mark.gpu
+def test_a_session_of_a_cpu_wants_nothing_of_a_gpu_that_is_there():
+    assert run("cpu", "cpu", "not initialized") == "cpu 0\ncpu 0\n"
+
+
+def run(*words):
+    """What the sessions printed, in a process of their own: it hung at its exit."""
+    done = subprocess.run(
+        [sys.executable, "-c", SESSIONS, *words], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
