@@ -15,6 +15,7 @@ from workbench import cli
 from workbench.cli import cache as caching
 from workbench.cli import verbs
 from workbench.reports.report import Check, Row
+from workbench.reports.tuning import Tuning, TuningRow
 
 ROOT = Path(__file__).parents[2]
 
@@ -203,6 +204,16 @@ def test_an_interrupt_prints_what_was_found_and_goes_on_with_no_other_op(capsys,
     monkeypatch.setattr(wb.Op, "check", check)
     code, out, err = run(capsys, "check", three)
     assert (code, asked, err) == (130, ["first"], "interrupted\n") and f"{namespace}::first" in out
+
+
+def test_a_budget_that_ends_is_no_interrupt(capsys, three, monkeypatch, namespace):
+    def tune(self, case, slot, budget):
+        found = (TuningRow({"TILE": 16}, "timed", 5.0, case="odd"), TuningRow({"TILE": 64}, "not reached", case="odd"))
+        return Tuning(self.qualname, slot, "cpu", 1, "cpp", ("odd",), found, ended=f"the budget of {budget:g} s ended")
+
+    monkeypatch.setattr(wb.Op, "tune", tune)
+    code, out, err = run(capsys, "tune", three, "--budget", 5)
+    assert (code, err) == (0, "") and out.count("the budget of 5 s ended; 1 configuration not reached") == 3
 
 
 @pytest.mark.slow

@@ -149,7 +149,7 @@ def test_as_a_pane_of_a_card():
 def test_what_users_and_compilers_wrote_is_escaped():
     row = TuningRow({EVIL: EVIL}, "timed", 1.0, EVIL, EVIL, EVIL, place=EVIL)
     bad = TuningRow({EVIL: EVIL}, EVIL, 0.0, EVIL, EVIL, EVIL)
-    report = Tuning(EVIL, EVIL, EVIL, 1, EVIL, (EVIL,), (row, bad), EVIL, machine=EVIL, stopped=EVIL, notes=(EVIL,))
+    report = Tuning(EVIL, EVIL, EVIL, 1, EVIL, (EVIL,), (row, bad), EVIL, machine=EVIL, ended=EVIL, notes=(EVIL,))
     shown = html.of(report)
     assert "<script" not in shown
     read(shown)

@@ -10,6 +10,7 @@ from typing import Any
 from .report import Report
 
 TIMED, PRUNED, NOT_RUN, NOT_REACHED = "timed", "pruned", "not run", "not reached"
+INTERRUPTED = "interrupted"
 Value = int | float | bool | str | None
 Config = Mapping[str, Value]
 
@@ -65,7 +66,7 @@ class Tuning(Report):
     ({'MC': 96, 'KC': 256}, '//! tune MC = 96, 48, 192\\n//! tune KC = 256, 128, 512')
 
     `cases` are labels in the order in which they were tuned. `trials` counts the configurations that were built, tried
-    or timed now: 0 where all was remembered. `machine` is what it ran on, `stopped` why it ended early.
+    or timed now: 0 where all was remembered. `machine` is what it ran on, `ended` why it did not try all of them.
     """
 
     op: str
@@ -80,7 +81,7 @@ class Tuning(Report):
     seconds: float = 0.0
     budget_s: float = math.inf
     machine: str = ""
-    stopped: str = ""
+    ended: str = ""
     notes: tuple[str, ...] = ()
     frozen: bool = field(default=False)
 
@@ -88,6 +89,11 @@ class Tuning(Report):
     def ok(self) -> bool:
         """Was a configuration found for every case?"""
         return bool(self.cases) and {r.case for r in self.winners.values()} == set(self.cases)
+
+    @property
+    def stopped(self) -> bool:
+        """Did an interrupt end it? A budget that is spent is no interrupt."""
+        return self.ended == INTERRUPTED
 
     @property
     def winners(self) -> dict[tuple[str, str], TuningRow]:
@@ -148,4 +154,4 @@ def _order(row: TuningRow) -> tuple[bool, float]:
     return not row.final, row.time_us
 
 
-__all__ = ["NOT_REACHED", "NOT_RUN", "PRUNED", "TIMED", "Config", "Tuning", "TuningRow", "spelled"]
+__all__ = ["INTERRUPTED", "NOT_REACHED", "NOT_RUN", "PRUNED", "TIMED", "Config", "Tuning", "TuningRow", "spelled"]
