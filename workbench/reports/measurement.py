@@ -5,13 +5,11 @@ How it looks is `show`'s business; how it is found out is in `measure`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import WorkbenchError
-from .report import Report
+from .report import Report, data_frame
 
 TIMED = "timed"
 
@@ -93,7 +91,7 @@ class Bench(Report):
     >>> report = rmsnorm.bench()
     >>> report.rows[0].time_us, report.rows[1].verdict
     (41.2, 'FASTER')
-    >>> report.to_dataframe()                        # where pandas is installed
+    >>> frame = report.to_dataframe()                # where pandas is installed
 
     `version` is what ran as the op ("v7"), `machine` where. `sweep` names what was swept, () for cases. `work` is by
     (case, dtype, slot), in the order of the rows. `notes` tell of noise, throttling and what was left out, `advice`
@@ -130,18 +128,11 @@ class Bench(Report):
 
         WorkbenchError where pandas is not installed.
         """
-        try:
-            pd = importlib.import_module("pandas")
-        except ImportError:
-            raise WorkbenchError(
-                "to_dataframe() needs pandas, which is not installed: `pip install pandas`; `.rows` and `.to_dict()` "
-                "hold the same without it"
-            ) from None
         flat = [{**asdict(r), **{n: str(v) for n, v in r.values if n not in asdict(r)}} for r in self.rows]
         for row, r in zip(flat, self.rows, strict=True):
             row.pop("values")
             row.update({n: v for n, v in r.values if isinstance(v, (bool, int, float, str)) and n not in asdict(r)})
-        return pd.DataFrame(flat)
+        return data_frame(flat)
 
     def work_of(self, row: BenchRow) -> Work:
         return dict(self.work).get((row.case, row.dtype, row.slot), Work())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Diagnostic
+from ..errors import Diagnostic, WorkbenchError
 
 NO_ROUNDING = -1  # the power of ten from which on a relative error is none in any dtype
 FAR = 0.03  # of the larger of what came and what was wanted; a few roundings to bfloat16 stay below
@@ -22,6 +23,18 @@ def plain(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def data_frame(rows: list[dict[str, Any]]) -> Any:
+    """A pandas DataFrame of rows, a column a key; WorkbenchError where pandas is not installed."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        raise WorkbenchError(
+            "to_dataframe() needs pandas, which is not installed: `pip install pandas`; `.rows` and `.to_dict()` "
+            "hold the same without it"
+        ) from None
+    return pandas.DataFrame(rows)
 
 
 class Report:
@@ -74,10 +87,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Check(Report):
-    """The outcome of `op.check()`.
+    """The outcome of `op.check()` and of `wb.doctor()`.
 
-    `op` is the qualified name, `level` is "quick" or "full", `seconds` the whole duration. On a card `was` says of
-    which versions it was, where others run by now.
+    >>> report = rmsnorm.check()
+    >>> [row.check for row in report.rows if row.status == "fail"]
+    []
+
+    `op` is the qualified name, `level` is "quick", "full" or "doctor", `seconds` the whole duration. On a card `was`
+    says of which versions it was, where others run by now.
     """
 
     op: str
@@ -154,7 +171,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trial(Report):
-    """What a new build did on the op's cases, in the worker: one outcome a case, and what it printed."""
+    """What a new build did on the op's cases, in the worker: one outcome a case, and what it printed.
+
+    >>> rmsnorm.versions[1].trial.closest.status
+    'agree'
+    """
 
     outcomes: tuple[Outcome, ...]
     seconds: float = 0.0
@@ -184,6 +205,10 @@ class Trial(Report):
 @dataclass(frozen=True)
 class Line(Report):
     """The one line under a cell that builds: what was installed, or why not.
+
+    >>> line = rmsnorm.last_line
+    >>> line.installed, line.version, line.former, line.rough_case
+    (True, 2, 1, 'llama')
 
     `seconds` is cell run to installed and checked; `rough_us` times the new version on `rough_case`,
     `former_us` the one before it, 0.0 when not timed. `still` is what runs after a refusal, e.g. "v6".
@@ -250,4 +275,4 @@ class Watched(Report):
         return text.watched(self)
 
 
-__all__ = ["Check", "Line", "Mismatch", "Outcome", "Progress", "Report", "Row", "Trial", "Watched"]
+__all__ = ["Check", "Line", "Mismatch", "Outcome", "Progress", "Report", "Row", "Trial", "Watched", "data_frame"]

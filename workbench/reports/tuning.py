@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .report import Report
+from .report import Report, data_frame
 
 TIMED, PRUNED, NOT_RUN, NOT_REACHED = "timed", "pruned", "not run", "not reached"
 INTERRUPTED = "interrupted"
@@ -138,11 +138,11 @@ class Tuning(Report):
         return {**super().to_dict(), "best": dict(best.config) if best else None, "speedup": self.speedup}
 
     def to_dataframe(self) -> Any:
-        """The rows as a pandas DataFrame, a column for each tuned name; ImportError where pandas is not installed."""
-        import pandas as pd  # type: ignore[import-untyped]
+        """The rows as a pandas DataFrame, one column a field and one for each tuned name.
 
-        plain = ({**{k: v for k, v in vars(r).items() if k != "config"}, **r.config} for r in self.rows)
-        return pd.DataFrame(list(plain))
+        WorkbenchError where pandas is not installed.
+        """
+        return data_frame([{**{k: v for k, v in vars(r).items() if k != "config"}, **r.config} for r in self.rows])
 
     def __str__(self) -> str:
         from ..show.tune_text import tuning
