@@ -10,7 +10,7 @@ NATIVE, TRACED, INLINED = "its library", "its reference, compiled into the model
 
 
 @dataclass(frozen=True)
-class Ran(Report):
+class Ran:
     """One run of the deployed model, held against eager on the same inputs.
 
     `by` is who ran it ("Python", "C++", "ONNX"), `on` which inputs. `equal` of `outputs` tensors are equal to the last
@@ -35,6 +35,10 @@ class Ran(Report):
 @dataclass(frozen=True)
 class Deployed(Report):
     """The outcome of `wb.deploy`: `path` is the folder, `ops` are (name, how it runs), `runs` what was run of it.
+
+    >>> made = wb.deploy(model, torch.randn(8, 64), "norm")
+    >>> made.ops, [(run.by, run.ok) for run in made.runs]
+    ((('lab::rmsnorm', 'its library'),), [('Python', True), ('C++', True)])
 
     `seconds` are by step: export, ops, model, program, runs.
     """

@@ -34,8 +34,8 @@ class Entry:
 class Stage:
     """One of the texts between source and machine: "ptx", "sass", "assembly", "remarks", "ttir" ...
 
-    >>> print(report.stage("sass"))                     # source lines in the margin
-    >>> [e.text for e in report.stage("sass").at(31)]   # what line 31 became
+    >>> print(report.stage("sass"))                             # source lines in the margin
+    >>> [e.text.strip() for e in report.stage("sass").at(31)]   # what line 31 became
     ['LDG.E.CONSTANT R5, desc[UR4][R4.64]', 'FFMA R0, R5, R5, R0']
     """
 
@@ -166,7 +166,12 @@ class Inspection(Report):
 
 @dataclass(frozen=True)
 class Comparison(Report):
-    """Two versions side by side: the outcome of `op.inspect(3, against=5)`; v3 is `left`, v5 is `right`."""
+    """Two versions side by side; the one that was asked for is `left`, `against` is `right`.
+
+    >>> both = rmsnorm.inspect(1, against=2)
+    >>> both.titles, both.left.version
+    (('v1', 'v2'), 1)
+    """
 
     left: Inspection
     right: Inspection
@@ -197,6 +202,7 @@ class Comparison(Report):
         return self.left.stage(name), self.right.stage(name)
 
     def widget(self) -> object:
+        """In a running notebook: pick a stage and a source line, see what became of it. Elsewhere the report."""
         from .. import show
 
         return show.widget_of(self)
