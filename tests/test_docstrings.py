@@ -155,6 +155,7 @@ def test_the_lists_above_name_nothing_else():
 def test_completion_offers_what_is_public(scope):
     shown = [n for n in dir(scope["rmsnorm"]) if not n.startswith("_")]
     assert shown == sorted(OF_AN_OP) and all(hasattr(scope["rmsnorm"], n) for n in shown)
+    assert {n for n in dir(type(scope["rmsnorm"])) if not n.startswith("_")} < set(shown)
     assert [n for n in dir(wb) if not n.startswith("_")] == sorted(wb.__all__)
     assert all(hasattr(wb, n) for n in dir(wb))
 

@@ -36,7 +36,14 @@ PUBLIC = (
 )
 
 
-class Op(Declared):
+class Shown(type):
+    """Completion and help() look at the class, too: of what there is for other modules neither says anything."""
+
+    def __dir__(cls) -> list[str]:
+        return sorted(n for n in super().__dir__() if n.startswith("__") or n in PUBLIC)
+
+
+class Op(Declared, metaclass=Shown):
     """An operator of your own: call it, check it, replace a slot of it with a cell.
 
     >>> @wb.op("lab::scale")
