@@ -186,6 +186,8 @@ def run_blocks(
         if file:
             files.write_cell(file, wanted.sources[0], "")
         extension, line = adoption.run(wanted, force=force, cases=cases)
+        for op in extension.ops.values():
+            op.last_line = line
         _tell(None, line)
         if not line.installed:
             raise verdict.refusal_error(line)
