@@ -324,7 +324,7 @@ def test_the_cache_is_listed_explained_limited_and_cleared(capsys, folder, fresh
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["explain"], "cache explain needs a path or the begin of a key"),
+        (["explain"], "cache explain needs a path or the beginning of a key"),
         (["explain", "zz"], "no key in the cache begins so, and there is no such file"),
         (["limit"], "cache limit needs a size, such as 2GB"),
         (["limit", "much"], "'much' is no size: write it like 2GB"),
