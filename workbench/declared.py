@@ -59,8 +59,8 @@ class Declared(Live):
     def tuned(self) -> Mapping[tuple, Mapping]:
         """The configurations that were found best and run now: (slot, device, dtypes, shapes) -> names and values.
 
-        >>> dict(matmul.tuned)
-        {('forward', 'cpu', ('float32', 'float32'), ((1024, 1024), (1024, 1024))): {'MC': 96, 'KC': 256}}
+        >>> matmul.tuned["forward", "cpu", ("float32", "float32"), ((1024, 1024), (1024, 1024))]
+        {'MR': 6, 'NV': 2, 'KC': 256, 'MC': 96}
         """
         frozen = {key: getattr(v.kernel, "frozen", {}) for key, v in self._slots.items()}
         return MappingProxyType({(*key, *form): dict(c) for key, found in frozen.items() for form, c in found.items()})

@@ -203,8 +203,10 @@ class Op(Declared, metaclass=Shown):
         """Find the fastest configuration for a case, and run it from then on wherever tensors have those sizes.
 
         >>> found = matmul.tune("1024", budget=30)
-        >>> found.best.config, found.line
-        ({'MC': 96, 'KC': 256}, '//! tune MC = 96, 48, 192\\n//! tune KC = 256, 128, 512')
+        >>> found.best.config
+        {'MR': 6, 'NV': 2, 'KC': 256, 'MC': 96}
+        >>> print(found.line.splitlines()[0])               # to paste
+        //! tune MR = 6, 8, 12
 
         The space is what `tune` lines of a raw cell and `triton.autotune` of a Triton cell say; `configs` adds to the
         latter. All are compiled side by side, tried on the case in the worker, outputs poisoned, and those that agree
@@ -213,7 +215,7 @@ class Op(Declared, metaclass=Shown):
         `case` is what `bench` takes as cases, `device` as there, `slot` "forward" or "backward". `executor`, any of
         concurrent.futures, builds and measures in other processes or on other machines, the best ones once more here:
 
-        >>> matmul.tune("4096", executor=dask.distributed.Client("scheduler:8786").get_executor())
+        >>> matmul.tune("1024", executor=dask.distributed.Client("scheduler:8786").get_executor())
 
         SchemaError for a version without anything to tune, a case that there is none of, or no budget.
         """

@@ -52,8 +52,9 @@ def deploy(
     >>> print(wb.deploy(model, torch.randn(8, 64), "norm"))
     norm | cpu | model.pt2 in /home/me/norm | 38.0 s
       lab::rmsnorm  runs its library
-      Python  example  1 output, equal to eager's to the last bit
-      C++     example  1 output, equal to eager's to the last bit, 41 us a call
+      Python  example          1 output, equal to eager's to the last bit
+      C++     example          1 output, equal to eager's to the last bit, 41 us a call
+    run it: python /home/me/norm/run.py, or /home/me/norm/bin/run /home/me/norm (no Python)
 
     `module` is an nn.Module, an op or a function of tensors, `example_inputs` a tensor or a tuple of them, `path` a
     folder; `name` is the model's, the folder's where it is not given. `batch` leaves the size of the first dimension of

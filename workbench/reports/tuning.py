@@ -62,8 +62,8 @@ class Tuning(Report):
     """The outcome of `op.tune()`.
 
     >>> found = matmul.tune("1024")
-    >>> found.best.config, found.line
-    ({'MC': 96, 'KC': 256}, '//! tune MC = 96, 48, 192\\n//! tune KC = 256, 128, 512')
+    >>> found.best.config, found.best.status
+    ({'MR': 6, 'NV': 2, 'KC': 256, 'MC': 96}, 'timed')
 
     `cases` are labels in the order in which they were tuned. `trials` counts the configurations that were built, tried
     or timed now: 0 where all was remembered. `machine` is what it ran on, `ended` why it did not try all of them.
