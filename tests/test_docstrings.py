@@ -15,7 +15,7 @@ from tests import live
 from workbench.adopt.ops import Ops
 from workbench.inputs import Tensors
 from workbench.op import PUBLIC as OF_AN_OP
-from workbench.reports import deploying, inspection, measurement, profiling, report, saving, tuning
+from workbench.reports import card, deploying, inspection, measurement, profiling, report, saving, tuning
 from workbench.version import Version
 
 KERNEL = """\
@@ -146,6 +146,14 @@ def test_every_public_name_has_a_docstring_with_an_example(name):
     doc = inspect.getdoc(PUBLIC[name])
     assert re.match(r"[A-Z`]", doc or "")
     assert name in WITHOUT or re.search(r"^>>> ", doc, re.MULTILINE)
+
+
+def test_what_one_reads_of_a_report_or_a_case_says_what_it_is():
+    modules = report, measurement, profiling, tuning, inspection, saving, deploying, card
+    classes = [c for m in modules for c in vars(m).values() if inspect.isclass(c) and c.__module__ == m.__name__]
+    read = {f"{c.__name__}.{n}": v for c in (*classes, wb.Case, Version) for n, v in vars(c).items()
+            if not n.startswith("_") and (isinstance(v, property) or inspect.isfunction(v))}  # fmt: skip
+    assert len(read) > 50 and [name for name, v in read.items() if not v.__doc__] == []
 
 
 def test_the_lists_above_name_nothing_else():

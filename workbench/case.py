@@ -51,10 +51,12 @@ class Case:
 
     @property
     def args(self) -> tuple:
+        """What goes to the op by position; large tensors are made anew at each asking."""
         return self.recipe()[0]
 
     @property
     def arguments(self) -> dict:
+        """What goes to the op by name."""
         return self.recipe()[1]
 
     @property

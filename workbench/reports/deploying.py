@@ -29,6 +29,7 @@ class Ran:
 
     @property
     def ok(self) -> bool:
+        """Did it run, and near enough to eager?"""
         return not self.problem
 
 
@@ -54,10 +55,12 @@ class Deployed(Report):
 
     @property
     def ok(self) -> bool:
+        """Did every run do well that was tried?"""
         return all(r.ok for r in self.runs)
 
     @property
     def rows(self) -> tuple[Ran, ...]:
+        """The runs."""
         return self.runs
 
     def __str__(self) -> str:

@@ -45,6 +45,7 @@ class Stage:
 
     @property
     def text(self) -> str:
+        """The text without the source lines in the margin."""
         return "\n".join(e.text for e in self.entries)
 
     @property
@@ -138,6 +139,7 @@ class Inspection(Report):
 
     @property
     def title(self) -> str:
+        """`v3 float32`."""
         return f"v{self.version} {self.dtype}".strip()
 
     def stage(self, name: str) -> Stage:
@@ -178,10 +180,12 @@ class Comparison(Report):
 
     @property
     def ok(self) -> bool:
+        """Is nothing bad in either?"""
         return self.left.ok and self.right.ok
 
     @property
     def rows(self) -> tuple[tuple[KernelRow | FunctionRow, ...], ...]:
+        """The rows of both."""
         return (self.left.rows, self.right.rows)
 
     @property

@@ -49,6 +49,7 @@ class BenchRow:
 
     @property
     def timed(self) -> bool:
+        """Is there a time? Else `detail` says why not."""
         return self.status == TIMED
 
 
@@ -62,6 +63,7 @@ class Work:
 
     @property
     def flops_per_byte(self) -> float:
+        """Arithmetic intensity; 0.0 where the bytes are not known."""
         return self.flops / self.bytes if self.bytes else 0.0
 
 
@@ -77,6 +79,7 @@ class Ceiling:
 
     @property
     def unit(self) -> str:
+        """GB/s or GFLOP/s."""
         return "GB/s" if self.kind == COPY else "GFLOP/s"
 
 
@@ -135,6 +138,7 @@ class Bench(Report):
         return data_frame(flat)
 
     def work_of(self, row: BenchRow) -> Work:
+        """What the call of a row has to do at least."""
         return dict(self.work).get((row.case, row.dtype, row.slot), Work())
 
     def ceiling(self, kind: str, dtype: str = "") -> Ceiling | None:

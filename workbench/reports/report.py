@@ -47,6 +47,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Is all well? Each report says of what."""
         raise NotImplementedError
 
     def to_dict(self) -> dict:
@@ -105,6 +106,7 @@ class Check(Report):
 
     @property
     def ok(self) -> bool:
+        """Did no row fail?"""
         return all(r.status != "fail" for r in self.rows)
 
     @property
@@ -184,10 +186,12 @@ class Trial(Report):
 
     @property
     def rows(self) -> tuple[Outcome, ...]:
+        """The outcomes, one a case."""
         return self.outcomes
 
     @property
     def ok(self) -> bool:
+        """Did all that was run agree?"""
         return all(o.status in ("agree", "skip") for o in self.outcomes)
 
     @property
@@ -239,10 +243,12 @@ class Line(Report):
 
     @property
     def ok(self) -> bool:
+        """Was it installed?"""
         return self.installed
 
     @property
     def rows(self) -> tuple[Outcome, ...]:
+        """The outcomes of its trial."""
         return self.trial.outcomes if self.trial else ()
 
     def __str__(self) -> str:
@@ -263,10 +269,12 @@ class Watched(Report):
 
     @property
     def ok(self) -> bool:
+        """Is all of it loaded and installed?"""
         return not self.error and all(line.ok for line in self.lines)
 
     @property
     def rows(self) -> tuple[Line, ...]:
+        """The newest line of each slot."""
         return self.lines
 
     def __str__(self) -> str:

@@ -42,10 +42,12 @@ class Saved(Report):
 
     @property
     def ok(self) -> bool:
+        """True: what cannot be saved raises."""
         return True
 
     @property
     def rows(self) -> tuple[Change, ...]:
+        """What changes for callers."""
         return self.changes
 
     def __str__(self) -> str:

@@ -54,6 +54,7 @@ class TuningRow:
 
     @property
     def ok(self) -> bool:
+        """Was it timed?"""
         return self.status == TIMED
 
 
@@ -134,6 +135,7 @@ class Tuning(Report):
         return default.time_us / best.time_us if best and default and best.time_us else 0.0
 
     def to_dict(self) -> dict:
+        """The whole report as JSON-ready data, with `ok`, `best` (the configuration) and `speedup` added."""
         best = self.best
         return {**super().to_dict(), "best": dict(best.config) if best else None, "speedup": self.speedup}
 
