@@ -294,6 +294,12 @@ def test_none_is_an_empty_result(namespace):
     assert calls == [(3,), (2,)]
 
 
+def test_the_class_makes_no_ops():
+    for given in ((), ("lab::f",), (lambda x: x,)):
+        with pytest.raises(SchemaError, match=r'ops are made by @wb.op\("lab::name"\) over a function, or by a cell'):
+            wb.Op(*given)
+
+
 def test_an_op_without_reference_says_so(namespace):
     op = wb.op(f"{namespace}::f(Tensor x, float b=1.0) -> Tensor")
     assert op.reference is None and repr(op) == f"<{namespace}::f(Tensor x, float b=1.0) -> Tensor | nothing yet>"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .declared import Declared
-from .errors import WorkbenchError
+from .errors import SchemaError, WorkbenchError
+from .reference import Definition
 from .reports.card import Card
 from .reports.report import Check
 from .turn import in_turn, turn
@@ -60,7 +61,9 @@ class Op(Declared, metaclass=Shown):
     `restore`; what they gave last is in `last_check` and so on, None before. `wb.op` and cells make ops.
     """
 
-    def __new__(cls, *_: object) -> Op:  # noqa: PYI034  an instance of a subclass of its own
+    def __new__(cls, definition: object = None, *_: object) -> Op:  # noqa: PYI034  an instance of a subclass of its own
+        if not isinstance(definition, Definition):
+            raise SchemaError('ops are made by @wb.op("lab::name") over a function, or by a cell, not by calling Op')
         # A class of its own for each op: its `__call__` is then the generated entry itself, with nothing in between.
         return object.__new__(type("Op", (Op,), {"__module__": __name__}))
 
@@ -147,8 +150,9 @@ class Op(Declared, metaclass=Shown):
         list of these; without it those with `bench=True`, else the largest. Verdicts are FASTER, SLOWER, SAME (within
         2 % on a GPU, 4 % on a CPU) and UNCLEAR. Times are the device's on a GPU, its L2 cache emptied unless
         `cold=False`. `device` is "cpu" or "cuda"; without it a GPU where there is a kernel for it. `budget` is seconds
-        for all timing, 4 a case without it; most need less. `backward=True` times gradients, too, as is done where a
-        backward was written. WorkbenchError for what makes no sense: an empty sweep, no cases, a name that is nobody's.
+        for all timing, without it 4 a case, 1.5 a point of a sweep; most need less. `backward=True` times gradients,
+        too, as is done where a backward was written. WorkbenchError for what makes no sense: an empty sweep, no cases,
+        a name that is nobody's.
         """
         from functools import partial
 
