@@ -57,6 +57,13 @@ def test_a_new_op_runs_its_reference():
     assert "return x * k" in card.code[0][2]
 
 
+def test_an_op_of_a_schema_alone_runs_nothing_yet():
+    live.gone("live::later")
+    op = wb.op("live::later(Tensor x) -> Tensor")
+    assert rows(op)["forward"] == ("nothing yet", "", "", True)
+    assert str(describe.card(op)).splitlines()[3].split(maxsplit=1) == ["forward", "nothing yet"]
+
+
 def test_a_cell_has_a_row_a_time_a_place_in_history_and_its_code():
     scale = live.scale()
     wb.cpp(scale, SCALE)

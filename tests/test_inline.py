@@ -98,6 +98,7 @@ def test_a_call_of_today():
             use_pch=True,
         )
         assert torch.equal(sin_add(X, X), 2 * X.sin()) and torch.ops.inline_d.sin_add.default is sin_add.torch_op
+        assert sin_add.last_line is told[0]
         assert told[0].notes[:2] == tuple(
             f"{n} means nothing here: builds have folders and headers of their own"
             for n in ("build_directory", "use_pch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import threading
@@ -14,7 +15,7 @@ from nbclient.exceptions import CellExecutionError
 
 import workbench as wb
 from tests import live
-from workbench import magic
+from workbench import commands, magic
 
 # ---------------------------------------------------------------- the line
 
@@ -125,6 +126,14 @@ def error(outputs: list):
     assert "workbench/" not in "".join(found.traceback), "frames of this package help nobody"
     assert len("\n".join(found.traceback).splitlines()) <= 8
     return found
+
+
+def test_the_help_of_a_magic_says_its_usage_and_every_command():
+    cell, _, *lines = commands.USAGE.splitlines()
+    doc = {name: inspect.getdoc(getattr(magic.Workbench, name)) for name in ("cpp", "cuda", "triton", "wb")}
+    assert doc["wb"].splitlines()[2:] == lines
+    assert cell in doc["cpp"] and cell.replace("cpp", "cuda") in doc["cuda"]
+    assert cell.replace("cpp [TARGET]", "triton TARGET") + commands.INTERPRET in doc["triton"]
 
 
 def test_a_cell_shows_its_line_as_text_and_html(notebook):

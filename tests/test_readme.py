@@ -9,9 +9,13 @@ import pytest
 
 from tests import live, notebook_steps
 from tests.notebook_promises import AGREE, UNRUN, line
-from workbench import gpu
+from workbench import files, gpu, settings
+from workbench.cli import run
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README, KERNELS, TOUR = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "kernels/README.md", "notebooks/01_tour.ipynb")
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +69,24 @@ def test_an_inspection_needs_no_gpu(ran):
 
 
 def test_what_it_counts_is_there():
-    ops = [p.parent.name for p in (Path(__file__).parents[1] / "kernels").glob("*/op.py")]
+    ops = [p.parent.name for p in (ROOT / "kernels").glob("*/op.py")]
     words = {10: "ten", 11: "eleven", 12: "twelve"}
     assert f"holds {words[len(ops)]} ops" in README
-    table = (Path(__file__).parents[1] / "kernels" / "README.md").read_text()
-    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(ops)
+    assert f"the same op and {words[len(ops) - 1]} others as files" in TOUR
+    assert sorted(re.findall(r"^\| `(\w+)` \|", KERNELS, re.MULTILINE)) == sorted(ops)
+
+
+def test_the_environment_and_the_kinds_of_files_are_told():
+    variables = re.findall(r"^(WORKBENCH_\w+)", settings.__doc__, re.MULTILINE)
+    assert len(variables) == 3 and all(f"`{name}`" in README for name in variables)
+    kinds = re.findall(r"`NAME([.\w]+)`", KERNELS)
+    assert set(files.KINDS) - {".cc", ".cxx"} <= set(kinds)
+
+
+def test_the_commands_are_those_of_the_command_line():
+    told = README.partition("## Without a notebook")[2].partition("```\n\n")[0]
+    names = {name for words in re.findall(r"^workbench ([\w|]+)", told, re.MULTILINE) for name in words.split("|")}
+    assert names == set(re.findall(r"^    (\w+) ", run.parser().format_help(), re.MULTILINE))
 
 
 def test_a_verdict_on_the_odd_case(ran):

@@ -215,7 +215,7 @@ def test_an_interrupt_keeps_the_best_so_far(scale, monkeypatch):
 
     monkeypatch.setattr(one_case, "_seconds", seconds)
     report = scale.tune("big")
-    assert report.stopped == "interrupted" and report.best.config == {"STEP": 2}
+    assert report.ended == "interrupted" and report.stopped and report.best.config == {"STEP": 2}
     assert statuses(report)[1] == "not reached"
     assert list(scale.tuned.values()) == [{"STEP": 2}]
     monkeypatch.setattr(one_case, "_seconds", usual)
@@ -230,7 +230,7 @@ def test_a_short_budget_says_what_was_not_reached(scale, monkeypatch, last):
     monkeypatch.setattr(RawSpace, "build", lambda self, some: iter(sorted(usual(self, some), **order)))
     report = scale.tune("big", budget=1e-6)
     assert report.ok and report.best.config == {"STEP": 2}
-    assert report.stopped == "the budget of 1e-06 s ended"
+    assert report.ended == "the budget of 1e-06 s ended" and not report.stopped
     assert set(statuses(report).values()) == {"timed", "not reached"}
     assert "5 configurations not reached, the next call goes on with them" in str(report)
     assert scale.tune("big").trials == 5
@@ -269,7 +269,7 @@ def test_a_hang_does_not_outlast_the_budget(namespace, quick, monkeypatch):
     report = op.tune("big", budget=2)
     assert statuses(report) == {1: "timed", 2: "not reached", 6: "not reached"}
     assert {r.reason for r in report.rows[1:]} <= {"the budget ended while it was tried", "the budget ended before it"}
-    assert report.stopped == "the budget of 2 s ended"
+    assert report.ended == "the budget of 2 s ended"
     monkeypatch.setattr("workbench.judge.tryout_pool.LIMIT_S", 0.5)
     assert statuses(op.tune("big")) == {1: "timed", 2: "hang", 6: "hang"}, "what was not reached is tried again"
     live.gone(op.qualname)
@@ -281,7 +281,7 @@ def test_an_interrupt_before_anything_was_timed_says_so(scale, monkeypatch):
 
     monkeypatch.setattr(RawSpace, "build", interrupted)
     report = scale.tune("big")
-    assert set(statuses(report).values()) == {"not reached"} and report.stopped == "interrupted"
+    assert set(statuses(report).values()) == {"not reached"} and report.ended == "interrupted"
     assert {r.reason for r in report.rows} == {"an interrupt came before it"}
     assert "no configuration was timed: it ended before that, and what was installed runs" in str(report)
     assert not report.frozen and torch.equal(scale(torch.ones(3)), 2 * torch.ones(3))

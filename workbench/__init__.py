@@ -5,9 +5,15 @@
 >>> @wb.op("lab::scale")
 ... def scale(x: Tensor, k: float = 2.0) -> Tensor:
 ...     return x * k
+>>> scale(torch.ones(2))
+tensor([2., 2.])
 
-In a notebook `%load_ext workbench` brings the cell magics `%%cpp`, `%%cuda` and `%%triton`. Importing is quick and
-quiet: it makes no file, starts no process and looks for no compiler.
+`wb.op` makes ops, `wb.ops` holds them by name, `wb.case` names inputs to try them on. `wb.cpp`, `wb.cuda` and
+`wb.triton` fill their slots, as the magics `%%cpp`, `%%cuda` and `%%triton` do, which `%load_ext workbench` brings;
+`wb.load` and `wb.load_inline` take what you have, `wb.fake_class` what C++ classes look like while they are traced.
+`wb.save` writes a package, `wb.deploy` a model; `wb.doctor` looks at this machine.
+
+Importing is quick and quiet: it makes no file, starts no process and looks for no compiler.
 """
 
 from __future__ import annotations
@@ -68,6 +74,11 @@ def __getattr__(name: str) -> object:
     value = getattr(importlib.import_module(_LATER[name], __name__), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names: what builds is among them before it was asked for, the modules are not."""
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__", "__version__"])
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -51,10 +51,12 @@ class Case:
 
     @property
     def args(self) -> tuple:
+        """What goes to the op by position; large tensors are made anew at each asking."""
         return self.recipe()[0]
 
     @property
     def arguments(self) -> dict:
+        """What goes to the op by name."""
         return self.recipe()[1]
 
     @property
@@ -106,11 +108,14 @@ def case(
 ) -> Case:
     """A named case, to be yielded by an op's cases.
 
-    >>> yield wb.case("causal", q, k, v, causal=True)          # keywords that are argument names go to the op
-    >>> yield wb.case("llama", t(8192, 4096), t(4096), bench=True)
+    >>> @rmsnorm.cases
+    ... def _(t):
+    ...     yield wb.case("odd", t(5, 123), t(123), eps=1e-3)       # keywords that are argument names go to the op
+    ...     yield wb.case("llama", t(8192, 4096), t(4096), bench=True)
 
-    `bench=True` is for the bench alone, which takes `bytes` and `flops` in place of its own count. `atol` / `rtol`
-    judge as `torch.allclose` does, against float64; without them `error` times the reference's own error is allowed.
+    `args` and `arguments` go to the op. `bench=True` is for the bench alone, which takes `bytes` and `flops` in place
+    of its own count. `atol` / `rtol` judge as `torch.allclose` does, against float64; without them `error` times the
+    reference's own error is allowed. SchemaError without a name, or for an option that is no number of at least 0.
     """
     if not isinstance(name, str) or not name.strip():
         raise SchemaError(f'a case needs a name before its inputs: wb.case("odd", ...), got {describe(name)}')

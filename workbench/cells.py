@@ -44,18 +44,20 @@ def cpp(
 ) -> Op | Ops:
     """Put a C++ function into a slot of an op: build it, try it, install it if it agrees with the reference.
 
-    >>> wb.cpp("rmsnorm", '''
-    ... //! *_, cols = x.shape
-    ... //! rows = prod(x.shape[:-1])
+    >>> wb.cpp("scale", '''
+    ... //! n = x.numel()
     ... //! out = empty(x.shape)
-    ... void rmsnorm(const float* x, const float* w, float* out, double eps, int64_t rows, int64_t cols) { ... }
+    ... template <typename T> void scale(const T* x, T* out, double k, int64_t n) {
+    ...   for (int64_t i = 0; i < n; ++i) out[i] = T(x[i] * k);
+    ... }
     ... ''')
+    <lab::scale(Tensor x, float k=2.0) -> Tensor | forward cpu v1>
 
     `target` is an op, its name, or `"name.backward"`; a name that no op bears makes one, its schema read from the
     function. None: the source's own TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; its op comes back, or
     all of them in a namespace. `force` installs a kernel that merely differs; `cases` names the cases to try ("none":
     none at all). `file` also writes the source there (`wb.load` reads it). `entry` is the function to call, where it is
-    not named like the op.
+    not named like the op. In a notebook the line of the cell is shown; elsewhere it is in `op.last_line`.
 
     Raises SchemaError, BuildError or TrialError; each says what is still installed, and nothing is lost.
     """
@@ -184,6 +186,8 @@ def run_blocks(
         if file:
             files.write_cell(file, wanted.sources[0], "")
         extension, line = adoption.run(wanted, force=force, cases=cases)
+        for op in extension.ops.values():
+            op.last_line = line
         _tell(None, line)
         if not line.installed:
             raise verdict.refusal_error(line)

@@ -24,31 +24,43 @@ class Declared(Live):
 
     @property
     def qualname(self) -> str:
+        """`"lab::rmsnorm"`: namespace and name."""
         return self.schema.qualname
 
     @property
     def torch_op(self) -> torch._ops.OpOverload:
+        """The entry in `torch.ops`: `torch.ops.lab.rmsnorm.default`."""
         return self.public_op
 
     @property
     def reference(self) -> Callable | None:
+        """The function under `@wb.op`; None for an op that was made by a schema or by a cell."""
         return self.definition.reference
 
     @property
     def slots(self) -> Mapping[tuple[str, str], Version]:
-        """What fills each slot that is not the reference: `{("forward", "cpu"): v3}`."""
+        """What fills each slot that is not the reference, by slot and device.
+
+        >>> rmsnorm.slots
+        mappingproxy({('forward', 'cpu'): <v2 forward cpu raw C++ agreed>})
+        """
         return MappingProxyType(self._slots)
 
     @property
     def versions(self) -> tuple[Version, ...]:
+        """Every build by its number, refused ones too; number 0 is the reference.
+
+        >>> rmsnorm.versions[0], rmsnorm.versions[-1]
+        (<v0 forward reference>, <v2 forward cpu raw C++ agreed>)
+        """
         return tuple(self._versions)
 
     @property
     def tuned(self) -> Mapping[tuple, Mapping]:
         """The configurations that were found best and run now: (slot, device, dtypes, shapes) -> names and values.
 
-        >>> matmul.tuned
-        {('forward', 'cpu', ('float32', 'float32'), ((1024, 1024), (1024, 1024))): {'MC': 96, 'KC': 256}}
+        >>> matmul.tuned["forward", "cpu", ("float32", "float32"), ((1024, 1024), (1024, 1024))]
+        {'MR': 6, 'NV': 2, 'KC': 256, 'MC': 96}
         """
         frozen = {key: getattr(v.kernel, "frozen", {}) for key, v in self._slots.items()}
         return MappingProxyType({(*key, *form): dict(c) for key, found in frozen.items() for form, c in found.items()})
@@ -101,7 +113,9 @@ class Declared(Live):
         ...     yield t(4, 128), t(128)
         ...     yield wb.case("odd", t(5, 123), t(123))
 
-        What `t` makes without a dtype is made in each of `dtypes`. Installed kernels are judged again.
+        `t(4, 128)` is a tensor of normal values, `t(4, dtype=torch.int64, low=0, high=9)` one of integers; what has no
+        dtype is made in each of `dtypes`. Installed kernels are judged again. SchemaError, with the generator's line,
+        where it raises or yields what the op does not take.
         """
         if function is None:
             return lambda f: self.cases(f, dtypes=dtypes)
@@ -112,11 +126,14 @@ class Declared(Live):
         return function
 
     def kernel(self, device: str) -> Callable:
-        """A Python function as the forward of one device; it returns the outputs, then what the op saves.
+        """A Python function as the forward of one device, "cpu" or "cuda".
 
-        >>> @rmsnorm.kernel("cpu")
-        ... def _(x, w, eps=1e-6):
-        ...     return torch.nn.functional.rms_norm(x, w.shape, w, eps)
+        >>> @scale.kernel("cpu")
+        ... def _(x, k=2.0):
+        ...     return torch.mul(x, k)
+
+        It returns the outputs, then what the op saves, or the outputs alone. It is tried on the cases, in this process.
+        SchemaError for another device, TrialError where it differs from the reference.
         """
         from . import python_kernel
 
@@ -136,7 +153,8 @@ class Declared(Live):
         ... def _(grad_out, k):
         ...     return grad_out * k
 
-        It returns one gradient (or None) per floating-point tensor argument, in their order.
+        It returns one gradient (or None) per floating-point tensor argument, in their order. It is not tried before it
+        is used: `check()` compares it. SchemaError for a name that there is none of.
         """
         self._takes("backward", function)
         known = [a.name for a in self.schema.arguments] + list(self.schema.outputs) + list(self.schema.saves)
@@ -148,7 +166,13 @@ class Declared(Live):
 
     @in_turn
     def fake(self, function: Callable) -> Callable:
-        """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell."""
+        """What the outputs look like, without data, where a run of the reference on fake tensors cannot tell.
+
+        >>> @topk.fake
+        ... def _(x, k):
+        ...     shape = (*x.shape[:-1], k)
+        ...     return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+        """
         self._takes_a_call("fake", function)
         self.definition.fake = function
         self.changed()
@@ -156,7 +180,12 @@ class Declared(Live):
 
     @in_turn
     def vmap(self, function: Callable) -> Callable:
-        """A batching rule, as `torch.library.register_vmap` takes it: `(info, in_dims, *args)`."""
+        """A batching rule, as `torch.library.register_vmap` takes it: results, and where their batch dimensions are.
+
+        >>> @scale.vmap
+        ... def _(info, in_dims, x, k):
+        ...     return scale(x, k), in_dims[0]
+        """
         self._takes("vmap", function)
         self.definition.vmap = function
         self.changed()
@@ -169,6 +198,8 @@ class Declared(Live):
         >>> @topk.compare
         ... def _(x, k, values, indices):
         ...     return values, x.gather(-1, indices)
+
+        Installed kernels are judged again, and gradients are then those of a backward cell or of `@op.backward`.
         """
         given = [a.name for a in self.schema.arguments] + list(self.schema.outputs)
         self._takes("compare", function, given)

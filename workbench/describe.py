@@ -141,7 +141,8 @@ def _slots(op) -> list[SlotRow]:
     rows = []
     devices = sorted({d for s, d in op.slots if s == "forward"}) or [""]
     for device in devices:
-        rows.append(_row(op, f"forward {device}".strip(), op.runs("forward", device), "reference"))
+        otherwise = "reference" if op.reference is not None else "nothing yet"
+        rows.append(_row(op, f"forward {device}".strip(), op.runs("forward", device), otherwise))
     if op.schema.tensors:
         devices = sorted({d for s, d in op.slots if s == "backward"})
         for device in devices:

@@ -34,9 +34,11 @@ class WorkbenchError(Exception):
     """Base of all errors raised on purpose.
 
     >>> try:
-    ...     wb.cpp("rmsnorm", broken_text)
+    ...     wb.cpp("scale", "void scal(float* out) {}")
     ... except wb.WorkbenchError as error:
     ...     print(error)          # what was wrong, what to do, what is still installed
+    cell, line 1: no function is called 'scale' here; did you mean 'scal'? the cell defines scal
+    scale forward still runs the reference
     """
 
     def __init__(self, message: str, *, line: int = 0, file: str = "") -> None:
@@ -57,11 +59,23 @@ class WorkbenchError(Exception):
 
 
 class SchemaError(WorkbenchError):
-    """A name, annotation, directive or signature that cannot become an op."""
+    """A name, annotation, directive or signature that cannot become an op; what a verb is asked for and cannot be.
+
+    >>> wb.op("scale")
+    Traceback (most recent call last):
+    workbench.errors.SchemaError: 'scale' has no namespace: write for instance 'lab::scale'
+    """
 
 
 class BuildError(WorkbenchError):
-    """The compiler said no. `diagnostics` holds its messages, first error first; `log` its whole output."""
+    """The compiler said no. `diagnostics` holds its messages, first error first; `log` its whole output.
+
+    >>> try:
+    ...     wb.cpp("scale", broken_text)
+    ... except wb.BuildError as error:
+    ...     print(error.diagnostics[0].line, error.diagnostics[0].severity)
+    3 error
+    """
 
     def __init__(self, message: str, *, diagnostics: tuple[Diagnostic, ...] = (), log: str = "", **where) -> None:
         super().__init__(message, **where)
@@ -72,8 +86,14 @@ class BuildError(WorkbenchError):
 class TrialError(WorkbenchError):
     """A new build did not survive its trial.
 
-    `kind` is one of crash, hang, mismatch, overrun, mutation; `case` names the case it happened on; `report` is the
-    whole outcome of the trial.
+    >>> try:
+    ...     wb.cpp("scale", wrong_text)
+    ... except wb.TrialError as error:
+    ...     print(error.kind, error.case)
+    mismatch 4x128
+
+    `kind` is one of crash, hang, mismatch (one that raises, too), overrun, mutation; `case` names the case it happened
+    on; `report` is the whole outcome of the trial.
     """
 
     def __init__(self, message: str, *, kind: str, case: str = "", report: object = None, **where) -> None:
@@ -84,11 +104,15 @@ class TrialError(WorkbenchError):
 
 
 class ToolchainError(WorkbenchError):
-    """A compiler, header or tool that is needed is not there, or does not work."""
+    """A compiler, header or tool that is needed is not there, or does not work: `wb.doctor()` says what to install."""
 
 
 class SaveError(WorkbenchError):
-    """An op that cannot be written as a package.
+    """An op that cannot be written as a package, or a model that cannot be deployed.
+
+    >>> wb.save([], "ops")
+    Traceback (most recent call last):
+    workbench.errors.SaveError: there is no op to save: wb.save([op, ...], path)
 
     `asked` says that the fault is in what was asked for, a name, a version or a folder, and not in the op.
     """

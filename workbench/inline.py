@@ -18,9 +18,9 @@ Text = str | Sequence[str]
 
 def load_inline(
     name: str,
-    cpp_sources: Text,
-    cuda_sources: Text | None = None,
-    sycl_sources: Text | None = None,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    sycl_sources: str | Sequence[str] | None = None,
     functions: str | Sequence[str] | Mapping[str, str] | None = None,
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,

@@ -63,10 +63,12 @@ class Live:
 
     @property
     def schema(self) -> Schema:
+        """Names, types and defaults of arguments, names of outputs; `str(op.schema)` is torch's spelling."""
         return self.definition.schema
 
     @property
     def name(self) -> str:
+        """`"rmsnorm"`; with its namespace it is `qualname`."""
         return self.schema.name
 
     def case_list(self, *, bench: bool = False) -> tuple[Case, ...]:

@@ -42,8 +42,8 @@ def load(
 
     In a folder `op.py` comes first, but behind a file with a custom class; then forwards, then backwards. With
     `sources` the folder is an extension, whose TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines; the
-    options are those of `torch.utils.cpp_extension.load`, and paths begin in the folder. `name` is its name, else the
-    folder's.
+    options (`extra_cflags`, `extra_cuda_cflags`, `extra_ldflags`, `extra_include_paths`) are those of
+    `torch.utils.cpp_extension.load`, and paths begin in the folder. `name` is its name, else the folder's.
 
     Raises SchemaError for a path that holds no op, and what cells raise, on the lines of the file; what was loaded
     before the error stays.

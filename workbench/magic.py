@@ -42,9 +42,17 @@ class Workbench(Magics):
 
         %%cpp [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]
 
-        TARGET is an op's name, `ns::name`, or either with `.backward`; without one the cell's own TORCH_LIBRARY or
-        PYBIND11_MODULE blocks say what it defines. `--force` installs a kernel that merely
-        differs, `--cases` names the cases to try, `--file` also writes the cell there, `--entry` names the function.
+            %%cpp scale
+            //! n = x.numel()
+            //! out = empty(x.shape)
+            template <typename T> void scale(const T* x, T* out, double k, int64_t n) {
+              for (int64_t i = 0; i < n; ++i) out[i] = T(x[i] * k);
+            }
+
+        TARGET is an op's name, `ns::name`, or either with `.backward`; one that no op bears makes an op. Without one
+        the cell's own TORCH_LIBRARY or PYBIND11_MODULE blocks say what it defines. `--force` installs a kernel that
+        merely differs, `--cases` names the cases to try, `--file` also writes the cell there, `--entry` names the
+        function. In Python: `wb.cpp(target, source)`.
         """
         self._run("cpp", line, cell)
 
@@ -54,6 +62,16 @@ class Workbench(Magics):
         """Put CUDA kernels into a slot of an op; TARGET and options are those of `%%cpp`.
 
         %%cuda [TARGET] [--force] [--cases NAME,...|none] [--file F] [--entry NAME]
+
+            %%cuda scale
+            //! n = x.numel()
+            //! out = empty(x.shape)
+            //! grid = cdiv(n, 256)
+            //! block = 256
+            template <typename T> __global__ void scale(const T* x, T* out, float k, long long n) {
+              long long i = blockIdx.x * 256ll + threadIdx.x;
+              if (i < n) out[i] = T(float(x[i]) * k);
+            }
 
         Where there is no GPU they are compiled for WORKBENCH_ARCH (or sm_90) and not run, which the line says.
         """
@@ -65,6 +83,17 @@ class Workbench(Magics):
         """Put a Triton launcher into a slot of an op; TARGET and options are those of `%%cpp`.
 
         %%triton TARGET [--force] [--cases NAME,...|none] [--file F] [--entry NAME] [--interpret]
+
+            %%triton scale
+            @triton.jit
+            def kernel(x, out, k, n, BLOCK: tl.constexpr):
+                i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+                tl.store(out + i, tl.load(x + i, i < n) * k, i < n)
+
+            def scale(x, k=2.0):
+                out = torch.empty_like(x)
+                kernel[(triton.cdiv(x.numel(), 256),)](x, out, k, x.numel(), BLOCK=256)
+                return out
 
         Where there is no GPU it is tried by Triton's interpreter and compiled for WORKBENCH_ARCH (or sm_90).
         `--interpret` runs the interpreter in the notebook, so that breakpoint() and print work in a kernel.
@@ -101,7 +130,14 @@ class Workbench(Magics):
     @no_var_expand
     @line_magic
     def wb(self, line: str) -> None:
-        """Ops and files of the workbench; `%wb` alone says what there is."""
+        """Ops and files of the workbench; `%wb` alone says this, too.
+
+        %wb ops             the ops of this session, and what fills their slots
+        %wb open PATH       a file as the next cell, which writes back to it
+        %wb watch PATH      load a file or a folder now, and again whenever it is saved
+        %wb watch           what is watched
+        %wb unwatch [PATH]  stop watching it, or everything
+        """
         fill = self._shell.set_next_input
         said = commands.run(line, _folder(self._shell), watched=_place, fill=fill)
         if said:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .declared import Declared
-from .errors import WorkbenchError
+from .errors import SchemaError, WorkbenchError
+from .reference import Definition
 from .reports.card import Card
 from .reports.report import Check
 from .turn import in_turn, turn
@@ -28,9 +29,22 @@ if TYPE_CHECKING:
 
 
 BUTTON_S = 1.0  # that a button waits for its turn
+PUBLIC = (
+    *("name", "qualname", "schema", "torch_op", "reference", "slots", "versions", "tuned", "differentiable", "random"),
+    *("cases", "kernel", "backward", "fake", "vmap", "compare"),
+    *("check", "bench", "profile", "tune", "inspect", "restore"),
+    *("last_line", "last_check", "last_bench", "last_profile", "last_tuning"),
+)
 
 
-class Op(Declared):
+class Shown(type):
+    """Completion and help() look at the class, too: of what there is for other modules neither says anything."""
+
+    def __dir__(cls) -> list[str]:
+        return sorted(n for n in super().__dir__() if n.startswith("__") or n in PUBLIC)
+
+
+class Op(Declared, metaclass=Shown):
     """An operator of your own: call it, check it, replace a slot of it with a cell.
 
     >>> @wb.op("lab::scale")
@@ -41,11 +55,15 @@ class Op(Declared):
     >>> torch.ops.lab.scale(torch.ones(2), 3.0)
     tensor([3., 3.])
 
-    `schema`, `torch_op` (the `torch.ops` entry), `reference`, `slots` (what runs where) and `versions` (every build,
-    refused ones too; number 0 is the reference) are there to be read.
+    To be read: `name`, `qualname`, `schema`, `torch_op` (the `torch.ops` entry), `reference`, `slots` (what runs
+    where), `versions` (every build, refused ones too; number 0 is the reference) and `tuned`. Decorators say more of
+    it: `cases`, `kernel`, `backward`, `fake`, `vmap`, `compare`. Verbs: `check`, `bench`, `profile`, `tune`, `inspect`,
+    `restore`; what they gave last is in `last_check` and so on, None before. `wb.op` and cells make ops.
     """
 
-    def __new__(cls, *_: object) -> Op:  # noqa: PYI034  an instance of a subclass of its own
+    def __new__(cls, definition: object = None, *_: object) -> Op:  # noqa: PYI034  an instance of a subclass of its own
+        if not isinstance(definition, Definition):
+            raise SchemaError('ops are made by @wb.op("lab::name") over a function, or by a cell, not by calling Op')
         # A class of its own for each op: its `__call__` is then the generated entry itself, with nothing in between.
         return object.__new__(type("Op", (Op,), {"__module__": __name__}))
 
@@ -58,8 +76,9 @@ class Op(Declared):
         >>> rmsnorm.check().ok
         True
 
-        `level="full"` sweeps over layouts, sizes, dtypes and values by itself; it takes seconds, shows how far it is,
-        and an interrupt keeps the rows so far. A failed row names the smallest input that fails, and what to do.
+        `level="full"` sweeps over layouts, sizes, dtypes and values by itself; it takes seconds to a minute, shows how
+        far it is, and an interrupt keeps the rows so far. A failed row names the smallest input that fails, and what
+        to do; nothing is taken out. WorkbenchError for another level.
         `sanitize=True` adds a run under tools that see every access to memory, which takes tens of seconds: of GPU
         kernels under NVIDIA's compute-sanitizer (memcheck and racecheck), of C++ under the compiler's own sanitizers.
         """
@@ -93,13 +112,13 @@ class Op(Declared):
     ) -> Inspection | Comparison:
         """What the compiler made of a version, each line with the source line that it came from; needs no GPU.
 
-        >>> print(rmsnorm.inspect())                       # registers, spills, occupancy; vectorized loops
-        >>> print(rmsnorm.inspect(3).stage("sass"))        # or "ptx", "assembly", "remarks", "ttir" ...
-        >>> rmsnorm.inspect(3, torch.bfloat16).at(31)      # what line 31 of the cell became
-        >>> rmsnorm.inspect(3, against=5)                  # two versions side by side
+        >>> print(rmsnorm.inspect())                              # registers, spills, occupancy; vectorized loops
+        >>> print(rmsnorm.inspect(1).stage("assembly"))           # of CUDA "ptx", "sass"; of Triton "ttir", too
+        >>> became = rmsnorm.inspect(1, torch.bfloat16).at(15)    # what line 15 of the cell became, by stage
+        >>> print(rmsnorm.inspect(1, against=2))                  # two versions side by side
 
-        Without a number what runs in the slot, on a GPU before the CPU; without a dtype float32, if it has it. In a
-        notebook the report shows source and stages beside each other, and `.widget()` lets one click through them.
+        Without a number what runs in `slot` ("forward", "backward"), on a GPU before the CPU; without a dtype float32,
+        if it has it. In a notebook the report shows source and stages, `.widget()` lets one click through them.
         SchemaError for the reference and for Python functions, which no compiler made; ToolchainError, with what to
         install, where a program is missing.
         """
@@ -122,7 +141,7 @@ class Op(Declared):
         """Is it faster? The op against others, in turn, with a verdict that says when it cannot tell.
 
         >>> rmsnorm.bench()                                     # its former version, torch.compile, the reference
-        >>> rmsnorm.bench(against=[3, lambda x, w, eps: F.rms_norm(x, w.shape, w, eps)], cases="llama")
+        >>> rmsnorm.bench(against=[1, lambda x, w, eps: F.rms_norm(x, w.shape, w, eps)], cases="llama")
         >>> rmsnorm.bench(sweep={"x.shape[-1]": [256, 512, 1024], "dtype": [torch.float32, torch.bfloat16]})
         >>> rmsnorm.bench(sweep=lambda t, cols=(256, 512): (t(8192, cols), t(cols))).rows[0].time_us
 
@@ -130,9 +149,10 @@ class Op(Declared):
         another result is told and not timed. `cases` are names, numbers, `wb.case(...)` or inputs `(x, w)`, one or a
         list of these; without it those with `bench=True`, else the largest. Verdicts are FASTER, SLOWER, SAME (within
         2 % on a GPU, 4 % on a CPU) and UNCLEAR. Times are the device's on a GPU, its L2 cache emptied unless
-        `cold=False`. `budget` is seconds for all timing, 4 a case without it; most need less. `backward=True` times
-        gradients, too, as is done where a backward was written. WorkbenchError for what makes no sense: an empty
-        sweep, no cases, a name that is nobody's.
+        `cold=False`. `device` is "cpu" or "cuda"; without it a GPU where there is a kernel for it. `budget` is seconds
+        for all timing, without it 4 a case, 1.5 a point of a sweep; most need less. `backward=True` times gradients,
+        too, as is done where a backward was written. WorkbenchError for what makes no sense: an empty sweep, no cases,
+        a name that is nobody's.
         """
         from functools import partial
 
@@ -159,9 +179,10 @@ class Op(Declared):
         >>> report.phase("forward").kernel_us, report.advice[0].text
         >>> report.export_chrome_trace("rmsnorm.json")     # as often as you like
 
-        Real calls of what is installed, under torch's profiler. With `counters`, where there is a GPU that NVIDIA's ncu
-        may count on: occupancy, memory and compute shares, why warps wait. WorkbenchError for a case that there is none
-        of, and where a torch profiler runs already (it goes on).
+        Real calls of what is installed, under torch's profiler, and of gradients unless `backward=False`. `device` as
+        in `bench`. With `counters`, where there is a GPU that NVIDIA's ncu may count on: occupancy, memory and compute
+        shares, why warps wait. WorkbenchError for a case that there is none of, and where a torch profiler runs already
+        (it goes on).
         """
         from .judge import replay
         from .measure.profile import profile as look
@@ -186,17 +207,19 @@ class Op(Declared):
         """Find the fastest configuration for a case, and run it from then on wherever tensors have those sizes.
 
         >>> found = matmul.tune("1024", budget=30)
-        >>> found.best.config, found.line
-        ({'MC': 96, 'KC': 256}, '//! tune MC = 96, 48, 192\\n//! tune KC = 256, 128, 512')
+        >>> found.best.config
+        {'MR': 6, 'NV': 2, 'KC': 256, 'MC': 96}
+        >>> print(found.line.splitlines()[0])               # to paste
+        //! tune MR = 6, 8, 12
 
         The space is what `tune` lines of a raw cell and `triton.autotune` of a Triton cell say; `configs` adds to the
         latter. All are compiled side by side, tried on the case in the worker, outputs poisoned, and those that agree
         are timed, for `budget` seconds in all (None: no limit). What fails is a row with its reason. An interrupt keeps
         the best so far. Results are kept on disk for the source, machine and case: known ones are not tried again.
-        `case` is what `bench` takes as cases. `executor`, any of concurrent.futures, builds and measures in other
-        processes or on other machines, the best ones once more here:
+        `case` is what `bench` takes as cases, `device` as there, `slot` "forward" or "backward". `executor`, any of
+        concurrent.futures, builds and measures in other processes or on other machines, the best ones once more here:
 
-        >>> matmul.tune("4096", executor=dask.distributed.Client("scheduler:8786").get_executor())
+        >>> matmul.tune("1024", executor=dask.distributed.Client("scheduler:8786").get_executor())
 
         SchemaError for a version without anything to tune, a case that there is none of, or no budget.
         """
@@ -213,9 +236,12 @@ class Op(Declared):
     def restore(self, version: int | Version | None = None) -> object:
         """Put a former version back into its slot; 0 puts the reference back everywhere.
 
-        >>> rmsnorm.restore(2)
+        >>> rmsnorm.restore(1)
+        <lab::rmsnorm(Tensor x, Tensor w, float eps=1e-06) -> (Tensor y) | forward cpu v1>
 
-        Without a number, in a notebook: the card as a widget, with a button at each version that can be restored.
+        It is judged again where reference or cases changed since. Without a number the card, in a notebook a widget
+        with a button at each version that can be restored. SchemaError for a version that there is none of, was
+        refused, or is of another schema; TrialError for one that differs by now.
         """
         from . import describe, restoring, show
 
@@ -225,9 +251,12 @@ class Op(Declared):
 
     # ------------------------------------------------------------ how it shows
 
+    def __dir__(self) -> list[str]:
+        return sorted({*PUBLIC, *(n for n in super().__dir__() if n.startswith("__"))})
+
     def __repr__(self) -> str:
         filled = ", ".join(f"{slot} {device} v{v.number}" for (slot, device), v in self._slots.items())
-        return f"<{self.schema} | {filled or 'reference'}>"
+        return f"<{self.schema} | {filled or ('reference' if self.reference is not None else 'nothing yet')}>"
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
         from . import describe, show

@@ -82,6 +82,9 @@ def install(op, function: Callable, device: str) -> Callable:
     refusal = verdict.refusal(trial)
     version = op.record(replace(version, trial=trial, refused=refusal))
     if refusal:
-        raise TrialError(f"v{version.number} is not installed: it {refusal}", kind=verdict.kind(trial), report=trial)
+        said = f"v{version.number} of {op.name} is not installed: it {refusal}"
+        error = TrialError(said, kind=verdict.kind(trial), report=trial)
+        error.still = f"{op.name} forward still runs {op.still('forward', device)}"
+        raise error
     slots.put(op, version)
     return function

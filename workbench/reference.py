@@ -123,7 +123,7 @@ class Definition:
         if self.reference is None:
             raise SchemaError(
                 f"{self.schema.qualname} has no reference and no kernel for these arguments; install one with a cell, "
-                "or define the op with wb.op"
+                "or give it a reference: a function under @wb.op"
             )
         return self.reference
 

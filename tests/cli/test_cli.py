@@ -15,6 +15,7 @@ from workbench import cli
 from workbench.cli import cache as caching
 from workbench.cli import verbs
 from workbench.reports.report import Check, Row
+from workbench.reports.tuning import Tuning, TuningRow
 
 ROOT = Path(__file__).parents[2]
 
@@ -205,6 +206,16 @@ def test_an_interrupt_prints_what_was_found_and_goes_on_with_no_other_op(capsys,
     assert (code, asked, err) == (130, ["first"], "interrupted\n") and f"{namespace}::first" in out
 
 
+def test_a_budget_that_ends_is_no_interrupt(capsys, three, monkeypatch, namespace):
+    def tune(self, case, slot, budget):
+        found = (TuningRow({"TILE": 16}, "timed", 5.0, case="odd"), TuningRow({"TILE": 64}, "not reached", case="odd"))
+        return Tuning(self.qualname, slot, "cpu", 1, "cpp", ("odd",), found, ended=f"the budget of {budget:g} s ended")
+
+    monkeypatch.setattr(wb.Op, "tune", tune)
+    code, out, err = run(capsys, "tune", three, "--budget", 5)
+    assert (code, err) == (0, "") and out.count("the budget of 5 s ended; 1 configuration not reached") == 3
+
+
 @pytest.mark.slow
 def test_profile_writes_its_trace_and_its_page(capsys, folder, monkeypatch):
     from workbench.measure import profile_machine, profile_run
@@ -313,7 +324,7 @@ def test_the_cache_is_listed_explained_limited_and_cleared(capsys, folder, fresh
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["explain"], "cache explain needs a path or the begin of a key"),
+        (["explain"], "cache explain needs a path or the beginning of a key"),
         (["explain", "zz"], "no key in the cache begins so, and there is no such file"),
         (["limit"], "cache limit needs a size, such as 2GB"),
         (["limit", "much"], "'much' is no size: write it like 2GB"),

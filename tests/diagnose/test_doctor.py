@@ -21,6 +21,10 @@ def test_the_public_verb_is_a_check_with_a_row_for_each_look():
     assert "this machine" in report._repr_mimebundle_()["text/html"]
 
 
+def test_one_name_needs_no_list():
+    assert [r.check for r in wb.doctor("ninja").rows] == ["ninja"]
+
+
 def test_a_name_that_is_not_looked_at():
     with pytest.raises(
         WorkbenchError, match="'compilers' is not looked at; the names are python, torch, reader, compiler, openmp"

@@ -248,7 +248,7 @@ def test_torch_dtypes_become_plain_names():
         ("n = x.shape < (1,)", "do not compare so"), ("n = x.dtype == 1", "a dtype and an integer do not compare so"),
         ("n = x == x", "a tensor and a tensor do not compare so"), ("n = scale * 2", "scale may be None here: write for instance"),
         ("n = scale if scale is None else 1.0", "scale may be None here"), ("n = scale is None and scale > 0", "scale may be None here"),
-        ("n = sizes", "a type that directives cannot use"), ("n = cdiv(1)", "cdiv takes two integers, got 'cdiv(1)'"),
+        ("n = sizes", "a type that directives cannot use"), ("n = sizes.shape[0]", "a list of tensors needs the host tier"), ("n = cdiv(1)", "cdiv takes two integers, got 'cdiv(1)'"),
         ("n = min(1)", "min takes two or more numbers"), ("n = min(x.shape, 1)", "min takes numbers, 'x.shape' is a shape"),
         ("n = prod(k)", "prod takes one shape"), ("n = cdiv(1.5, 2)", "cdiv takes integers"), ("n = prod(*x.shape)", "keywords and stars"),
         ("n = min", "min is a function: write min(...)"), ("n = sm_count()", "sm_count is a number: write it without ()"),

@@ -6,7 +6,7 @@ import shlex
 
 import workbench as wb
 from tests.saving import ops
-from workbench.reports.deploying import Deployed
+from workbench.reports.deploying import Deployed, Ran
 from workbench.reports.saving import Saved
 from workbench.show import deploy_text, save_text
 
@@ -22,6 +22,11 @@ def test_lines_to_be_copied_are_quoted():
     first, _, second = line.partition(": ")[2].partition(", or ")
     assert shlex.split(first) == ["python", f"{path}/run.py"]
     assert shlex.split(second)[:2] == [f"{path}/bin/run", path]
+
+
+def test_a_program_that_was_not_built_is_not_what_to_run():
+    runs = Ran("Python", "example", 1, 1), Ran("C++", "example", skipped="CMake is not here")
+    assert deploy_text.how(Deployed("/m", "f", "cpu", (), runs, {})) == ["run it: python /m/run.py"]
 
 
 def test_the_readme_names_files_that_are_there(namespace, tmp_path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 
 import pytest
 import tunings
 from test_html import EVIL, read
 
+import workbench as wb
 from workbench import show
 from workbench.reports.card import Card
 from workbench.reports.tuning import Tuning, TuningRow
@@ -149,7 +151,7 @@ def test_as_a_pane_of_a_card():
 def test_what_users_and_compilers_wrote_is_escaped():
     row = TuningRow({EVIL: EVIL}, "timed", 1.0, EVIL, EVIL, EVIL, place=EVIL)
     bad = TuningRow({EVIL: EVIL}, EVIL, 0.0, EVIL, EVIL, EVIL)
-    report = Tuning(EVIL, EVIL, EVIL, 1, EVIL, (EVIL,), (row, bad), EVIL, machine=EVIL, stopped=EVIL, notes=(EVIL,))
+    report = Tuning(EVIL, EVIL, EVIL, 1, EVIL, (EVIL,), (row, bad), EVIL, machine=EVIL, ended=EVIL, notes=(EVIL,))
     shown = html.of(report)
     assert "<script" not in shown
     read(shown)
@@ -160,6 +162,12 @@ def test_the_bundle_and_json():
     assert sorted(show.bundle(report)) == ["text/html", "text/plain"]
     plain = json.loads(json.dumps(report.to_dict()))
     assert plain["ok"] and plain["best"] == {"BLOCK": 256, "UNROLL": 1} and plain["rows"][3]["status"] == "resources"
+
+
+def test_a_data_frame_without_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(wb.WorkbenchError, match="needs pandas, which is not installed: `pip install pandas`"):
+        tunings.tuning().to_dataframe()
 
 
 def test_as_a_data_frame():

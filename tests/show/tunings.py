@@ -21,7 +21,7 @@ def rows(case=CASE):
 
 def tuning(**more):
     told = {"line": "//! tune BLOCK = 256, 128", "trials": 5, "seconds": 3.2, "machine": "NVIDIA H200", "frozen": True,
-            "stopped": "the budget of 3 s ended"}  # fmt: skip
+            "ended": "the budget of 3 s ended"}  # fmt: skip
     return Tuning("lab::f", "forward", "cuda", 3, "cuda", (CASE,), rows(), **{**told, **more})
 
 

@@ -7,6 +7,8 @@
     workbench profile kernels/rmsnorm --trace t.json  and see where the time goes
     workbench inspect kernels/rmsnorm --stage sass    and see what the compiler made of it
     workbench tune kernels/matmul --case 1024         and find its fastest configuration
+    workbench save kernels/rmsnorm --to rmsnorm_ops   and write it as a package
+    workbench deploy model.py:build --to block        a model with its ops, to run without Python
     workbench cache                                   what the cache holds; explain, limit, clear
 
 What a command found goes to standard output, as text or as one JSON object; progress and errors go to standard error.

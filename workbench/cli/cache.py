@@ -25,7 +25,7 @@ def add(made: argparse.ArgumentParser) -> None:
     """What one may do with the cache."""
     made.add_argument("action", nargs="?", choices=("list", "explain", "limit", "clear"), default="list")
     made.add_argument(
-        "what", nargs="?", help="explain: a file, a folder, or the begin of a key; limit: a size like 2GB"
+        "what", nargs="?", help="explain: a file, a folder, or the beginning of a key; limit: a size like 2GB"
     )
     made.add_argument("--all", action="store_true", help="list all builds in place of the newest")
 
@@ -33,7 +33,7 @@ def add(made: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> Outcome:
     """Do what `workbench cache ACTION` says. WorkbenchError where it cannot be done."""
     if given.action in ("explain", "limit") and not given.what:
-        wanted = "a path or the begin of a key" if given.action == "explain" else "a size, such as 2GB"
+        wanted = "a path or the beginning of a key" if given.action == "explain" else "a size, such as 2GB"
         raise WorkbenchError(f"workbench cache {given.action} needs {wanted}")
     if given.action in ("list", "clear") and given.what:
         raise WorkbenchError(f"workbench cache {given.action} takes nothing more, got {given.what!r}")

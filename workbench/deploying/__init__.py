@@ -49,15 +49,17 @@ def deploy(
 ) -> Deployed:
     """Export a module with its ops, compile it ahead of time, and run it back in Python and in C++.
 
-    >>> wb.deploy(model, torch.randn(8, 64), "norm", batch=True)
+    >>> print(wb.deploy(model, torch.randn(8, 64), "norm"))
     norm | cpu | model.pt2 in /home/me/norm | 38.0 s
       lab::rmsnorm  runs its library
       Python  example          1 output, equal to eager's to the last bit
       C++     example          1 output, equal to eager's to the last bit, 41 us a call
+    run it: python /home/me/norm/run.py, or /home/me/norm/bin/run /home/me/norm (no Python)
 
     `module` is an nn.Module, an op or a function of tensors, `example_inputs` a tensor or a tuple of them, `path` a
-    folder. `batch` leaves the size of the first dimension of all inputs open; `dynamic_shapes` is torch.export's own.
-    `onnx` writes `model.onnx` too, with each op as a node of a domain of its own.
+    folder; `name` is the model's, the folder's where it is not given. `batch` leaves the size of the first dimension of
+    all inputs open; `dynamic_shapes` is torch.export's own. `onnx` writes `model.onnx` too, with each op as a node of a
+    domain of its own. `ops` are those to look for in the module by name, all of this process where it is not given.
 
     An op with a C++ or CUDA kernel for the device comes as a compiled library; a Triton kernel for a GPU, and else the
     reference, is compiled into the model. Beside it lie the sources of the library as a package, a C++ program with

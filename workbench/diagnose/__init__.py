@@ -22,16 +22,19 @@ LOOKS: dict[str, Callable[[], Found]] = {
 }  # fmt: skip
 
 
-def doctor(only: Sequence[str] = ()) -> Check:
+def doctor(only: str | Sequence[str] = ()) -> Check:
     """Look at Python, torch, compilers, headers, ninja, CUDA, driver, Triton, cache, worker and widgets.
 
     >>> wb.doctor().ok
     True
     >>> print(wb.doctor())                       # a row for each, with a fix where one is needed
-    >>> wb.doctor(["compiler", "cache"])         # these alone
+    >>> [row.check for row in wb.doctor(["compiler", "cache"]).rows]         # these alone
+    ['compiler', 'cache']
 
-    `.ok` is False where something that every op needs does not work. WorkbenchError for a name that is not looked at.
+    `only` names what is looked at, all of it without. `.ok` is False where something that every op needs does not work.
+    WorkbenchError for a name that is not looked at.
     """
+    only = [only] if isinstance(only, str) else list(only)
     unknown = [n for n in only if n not in LOOKS]
     if unknown:
         raise WorkbenchError(f"doctor: {unknown[0]!r} is not looked at; the names are {', '.join(LOOKS)}")

@@ -93,8 +93,9 @@ class Checker:
             found = scope.kinds[name]
             if found in (Kind.OPAQUE, Kind.STRING):
                 raise self.fail(
-                    f"the argument {name} is of a type that directives cannot use: they take tensors, "
-                    "integers, floats, bools and dtypes"
+                    f"the argument {name} is of a type that directives cannot use: they take tensors, integers, "
+                    "floats, bools and dtypes; a list of tensors needs the host tier, a C++ function on "
+                    "std::vector<Tensor>"
                 )
             if found is not Kind.TENSOR and name in scope.maybe_none - scope.known:
                 raise self.fail(f"{name} may be None here: write for instance '1.0 if {name} is None else {name}'")
@@ -140,6 +141,8 @@ class Checker:
         if node.id not in self.scope.kinds:
             raise self.fail(self.unknown(node.id))
         if self.scope.kinds[node.id] is not Kind.TENSOR:
+            if self.scope.kinds[node.id] is Kind.OPAQUE:
+                self._name(node)
             raise self.fail(f"{shown(of)}: {node.id} is {a_kind(self.scope.kinds[node.id])}, not a tensor")
         return node.id
 

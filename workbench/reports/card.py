@@ -81,10 +81,12 @@ class Card(Report):
 
     @property
     def ok(self) -> bool:
+        """Does what runs in every slot agree?"""
         return all(s.ok for s in self.slots)
 
     @property
     def rows(self) -> tuple[SlotRow, ...]:
+        """One a slot and device."""
         return self.slots
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ NATIVE, TRACED, INLINED = "its library", "its reference, compiled into the model
 
 
 @dataclass(frozen=True)
-class Ran(Report):
+class Ran:
     """One run of the deployed model, held against eager on the same inputs.
 
     `by` is who ran it ("Python", "C++", "ONNX"), `on` which inputs. `equal` of `outputs` tensors are equal to the last
@@ -29,12 +29,17 @@ class Ran(Report):
 
     @property
     def ok(self) -> bool:
+        """Did it run, and near enough to eager?"""
         return not self.problem
 
 
 @dataclass(frozen=True)
 class Deployed(Report):
     """The outcome of `wb.deploy`: `path` is the folder, `ops` are (name, how it runs), `runs` what was run of it.
+
+    >>> made = wb.deploy(model, torch.randn(8, 64), "norm")
+    >>> made.ops, [(run.by, run.ok) for run in made.runs]
+    ((('lab::rmsnorm', 'its library'),), [('Python', True), ('C++', True)])
 
     `seconds` are by step: export, ops, model, program, runs.
     """
@@ -50,10 +55,12 @@ class Deployed(Report):
 
     @property
     def ok(self) -> bool:
+        """Did every run do well that was tried?"""
         return all(r.ok for r in self.runs)
 
     @property
     def rows(self) -> tuple[Ran, ...]:
+        """The runs."""
         return self.runs
 
     def __str__(self) -> str:

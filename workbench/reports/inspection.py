@@ -34,8 +34,8 @@ class Entry:
 class Stage:
     """One of the texts between source and machine: "ptx", "sass", "assembly", "remarks", "ttir" ...
 
-    >>> print(report.stage("sass"))                     # source lines in the margin
-    >>> [e.text for e in report.stage("sass").at(31)]   # what line 31 became
+    >>> print(report.stage("sass"))                             # source lines in the margin
+    >>> [e.text.strip() for e in report.stage("sass").at(31)]   # what line 31 became
     ['LDG.E.CONSTANT R5, desc[UR4][R4.64]', 'FFMA R0, R5, R5, R0']
     """
 
@@ -45,6 +45,7 @@ class Stage:
 
     @property
     def text(self) -> str:
+        """The text without the source lines in the margin."""
         return "\n".join(e.text for e in self.entries)
 
     @property
@@ -138,6 +139,7 @@ class Inspection(Report):
 
     @property
     def title(self) -> str:
+        """`v3 float32`."""
         return f"v{self.version} {self.dtype}".strip()
 
     def stage(self, name: str) -> Stage:
@@ -166,17 +168,24 @@ class Inspection(Report):
 
 @dataclass(frozen=True)
 class Comparison(Report):
-    """Two versions side by side: the outcome of `op.inspect(3, against=5)`; v3 is `left`, v5 is `right`."""
+    """Two versions side by side; the one that was asked for is `left`, `against` is `right`.
+
+    >>> both = rmsnorm.inspect(1, against=2)
+    >>> both.titles, both.left.version
+    (('v1', 'v2'), 1)
+    """
 
     left: Inspection
     right: Inspection
 
     @property
     def ok(self) -> bool:
+        """Is nothing bad in either?"""
         return self.left.ok and self.right.ok
 
     @property
     def rows(self) -> tuple[tuple[KernelRow | FunctionRow, ...], ...]:
+        """The rows of both."""
         return (self.left.rows, self.right.rows)
 
     @property
@@ -197,6 +206,7 @@ class Comparison(Report):
         return self.left.stage(name), self.right.stage(name)
 
     def widget(self) -> object:
+        """In a running notebook: pick a stage and a source line, see what became of it. Elsewhere the report."""
         from .. import show
 
         return show.widget_of(self)

@@ -5,13 +5,11 @@ How it looks is `show`'s business; how it is found out is in `measure`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import WorkbenchError
-from .report import Report
+from .report import Report, data_frame
 
 TIMED = "timed"
 
@@ -51,6 +49,7 @@ class BenchRow:
 
     @property
     def timed(self) -> bool:
+        """Is there a time? Else `detail` says why not."""
         return self.status == TIMED
 
 
@@ -64,6 +63,7 @@ class Work:
 
     @property
     def flops_per_byte(self) -> float:
+        """Arithmetic intensity; 0.0 where the bytes are not known."""
         return self.flops / self.bytes if self.bytes else 0.0
 
 
@@ -79,6 +79,7 @@ class Ceiling:
 
     @property
     def unit(self) -> str:
+        """GB/s or GFLOP/s."""
         return "GB/s" if self.kind == COPY else "GFLOP/s"
 
 
@@ -93,7 +94,7 @@ class Bench(Report):
     >>> report = rmsnorm.bench()
     >>> report.rows[0].time_us, report.rows[1].verdict
     (41.2, 'FASTER')
-    >>> report.to_dataframe()                        # where pandas is installed
+    >>> frame = report.to_dataframe()                # where pandas is installed
 
     `version` is what ran as the op ("v7"), `machine` where. `sweep` names what was swept, () for cases. `work` is by
     (case, dtype, slot), in the order of the rows. `notes` tell of noise, throttling and what was left out, `advice`
@@ -130,20 +131,14 @@ class Bench(Report):
 
         WorkbenchError where pandas is not installed.
         """
-        try:
-            pd = importlib.import_module("pandas")
-        except ImportError:
-            raise WorkbenchError(
-                "to_dataframe() needs pandas, which is not installed: `pip install pandas`; `.rows` and `.to_dict()` "
-                "hold the same without it"
-            ) from None
         flat = [{**asdict(r), **{n: str(v) for n, v in r.values if n not in asdict(r)}} for r in self.rows]
         for row, r in zip(flat, self.rows, strict=True):
             row.pop("values")
             row.update({n: v for n, v in r.values if isinstance(v, (bool, int, float, str)) and n not in asdict(r)})
-        return pd.DataFrame(flat)
+        return data_frame(flat)
 
     def work_of(self, row: BenchRow) -> Work:
+        """What the call of a row has to do at least."""
         return dict(self.work).get((row.case, row.dtype, row.slot), Work())
 
     def ceiling(self, kind: str, dtype: str = "") -> Ceiling | None:

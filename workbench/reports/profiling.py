@@ -33,6 +33,7 @@ class Span:
 
     @property
     def end_us(self) -> float:
+        """From the begin of the call."""
         return self.start_us + self.duration_us
 
 
@@ -101,6 +102,7 @@ class Phase:
 
     @property
     def tflop_per_s(self) -> float:
+        """Operations of matrix products and the like, by the time of the kernels."""
         return self.flops / self.kernel_us * 1e-6 if self.kernel_us else 0.0
 
 

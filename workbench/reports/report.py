@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Diagnostic
+from ..errors import Diagnostic, WorkbenchError
 
 NO_ROUNDING = -1  # the power of ten from which on a relative error is none in any dtype
 FAR = 0.03  # of the larger of what came and what was wanted; a few roundings to bfloat16 stay below
@@ -24,6 +25,18 @@ def plain(value: object) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
+def data_frame(rows: list[dict[str, Any]]) -> Any:
+    """A pandas DataFrame of rows, a column a key; WorkbenchError where pandas is not installed."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        raise WorkbenchError(
+            "to_dataframe() needs pandas, which is not installed: `pip install pandas`; `.rows` and `.to_dict()` "
+            "hold the same without it"
+        ) from None
+    return pandas.DataFrame(rows)
+
+
 class Report:
     """What every report can do: `.ok`, `.rows`, `str()`, `.to_dict()`, and show itself in a notebook.
 
@@ -34,6 +47,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Is all well? Each report says of what."""
         raise NotImplementedError
 
     def to_dict(self) -> dict:
@@ -74,10 +88,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Check(Report):
-    """The outcome of `op.check()`.
+    """The outcome of `op.check()` and of `wb.doctor()`.
 
-    `op` is the qualified name, `level` is "quick" or "full", `seconds` the whole duration. On a card `was` says of
-    which versions it was, where others run by now.
+    >>> report = rmsnorm.check()
+    >>> [row.check for row in report.rows if row.status == "fail"]
+    []
+
+    `op` is the qualified name, `level` is "quick", "full" or "doctor", `seconds` the whole duration. On a card `was`
+    says of which versions it was, where others run by now.
     """
 
     op: str
@@ -88,6 +106,7 @@ class Check(Report):
 
     @property
     def ok(self) -> bool:
+        """Did no row fail?"""
         return all(r.status != "fail" for r in self.rows)
 
     @property
@@ -154,7 +173,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trial(Report):
-    """What a new build did on the op's cases, in the worker: one outcome a case, and what it printed."""
+    """What a new build did on the op's cases, in the worker: one outcome a case, and what it printed.
+
+    >>> rmsnorm.versions[1].trial.closest.status
+    'agree'
+    """
 
     outcomes: tuple[Outcome, ...]
     seconds: float = 0.0
@@ -163,10 +186,12 @@ class Trial(Report):
 
     @property
     def rows(self) -> tuple[Outcome, ...]:
+        """The outcomes, one a case."""
         return self.outcomes
 
     @property
     def ok(self) -> bool:
+        """Did all that was run agree?"""
         return all(o.status in ("agree", "skip") for o in self.outcomes)
 
     @property
@@ -184,6 +209,10 @@ class Trial(Report):
 @dataclass(frozen=True)
 class Line(Report):
     """The one line under a cell that builds: what was installed, or why not.
+
+    >>> line = rmsnorm.last_line
+    >>> line.installed, line.version, line.former, line.rough_case
+    (True, 2, 1, 'llama')
 
     `seconds` is cell run to installed and checked; `rough_us` times the new version on `rough_case`,
     `former_us` the one before it, 0.0 when not timed. `still` is what runs after a refusal, e.g. "v6".
@@ -214,10 +243,12 @@ class Line(Report):
 
     @property
     def ok(self) -> bool:
+        """Was it installed?"""
         return self.installed
 
     @property
     def rows(self) -> tuple[Outcome, ...]:
+        """The outcomes of its trial."""
         return self.trial.outcomes if self.trial else ()
 
     def __str__(self) -> str:
@@ -238,10 +269,12 @@ class Watched(Report):
 
     @property
     def ok(self) -> bool:
+        """Is all of it loaded and installed?"""
         return not self.error and all(line.ok for line in self.lines)
 
     @property
     def rows(self) -> tuple[Line, ...]:
+        """The newest line of each slot."""
         return self.lines
 
     def __str__(self) -> str:
@@ -250,4 +283,4 @@ class Watched(Report):
         return text.watched(self)
 
 
-__all__ = ["Check", "Line", "Mismatch", "Outcome", "Progress", "Report", "Row", "Trial", "Watched"]
+__all__ = ["Check", "Line", "Mismatch", "Outcome", "Progress", "Report", "Row", "Trial", "Watched", "data_frame"]

@@ -20,6 +20,10 @@ class Change:
 class Saved(Report):
     """The outcome of `wb.save`.
 
+    >>> saved = wb.save([rmsnorm], "rmsnorm_ops")
+    >>> saved.name, saved.version, saved.changes
+    ('rmsnorm_ops', '0.1.0', ())
+
     `path` is the folder, `files` how many there are in it, `kept` those that keep a change made by hand. `changes` are
     those against the package that was there, and `advised` the version that goes with them.
     """
@@ -38,10 +42,12 @@ class Saved(Report):
 
     @property
     def ok(self) -> bool:
+        """True: what cannot be saved raises."""
         return True
 
     @property
     def rows(self) -> tuple[Change, ...]:
+        """What changes for callers."""
         return self.changes
 
     def __str__(self) -> str:

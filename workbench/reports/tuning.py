@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .report import Report
+from .report import Report, data_frame
 
 TIMED, PRUNED, NOT_RUN, NOT_REACHED = "timed", "pruned", "not run", "not reached"
+INTERRUPTED = "interrupted"
 Value = int | float | bool | str | None
 Config = Mapping[str, Value]
 
@@ -53,6 +54,7 @@ class TuningRow:
 
     @property
     def ok(self) -> bool:
+        """Was it timed?"""
         return self.status == TIMED
 
 
@@ -61,11 +63,11 @@ class Tuning(Report):
     """The outcome of `op.tune()`.
 
     >>> found = matmul.tune("1024")
-    >>> found.best.config, found.line
-    ({'MC': 96, 'KC': 256}, '//! tune MC = 96, 48, 192\\n//! tune KC = 256, 128, 512')
+    >>> found.best.config, found.best.status
+    ({'MR': 6, 'NV': 2, 'KC': 256, 'MC': 96}, 'timed')
 
     `cases` are labels in the order in which they were tuned. `trials` counts the configurations that were built, tried
-    or timed now: 0 where all was remembered. `machine` is what it ran on, `stopped` why it ended early.
+    or timed now: 0 where all was remembered. `machine` is what it ran on, `ended` why it did not try all of them.
     """
 
     op: str
@@ -80,7 +82,7 @@ class Tuning(Report):
     seconds: float = 0.0
     budget_s: float = math.inf
     machine: str = ""
-    stopped: str = ""
+    ended: str = ""
     notes: tuple[str, ...] = ()
     frozen: bool = field(default=False)
 
@@ -88,6 +90,11 @@ class Tuning(Report):
     def ok(self) -> bool:
         """Was a configuration found for every case?"""
         return bool(self.cases) and {r.case for r in self.winners.values()} == set(self.cases)
+
+    @property
+    def stopped(self) -> bool:
+        """Did an interrupt end it? A budget that is spent is no interrupt."""
+        return self.ended == INTERRUPTED
 
     @property
     def winners(self) -> dict[tuple[str, str], TuningRow]:
@@ -128,15 +135,16 @@ class Tuning(Report):
         return default.time_us / best.time_us if best and default and best.time_us else 0.0
 
     def to_dict(self) -> dict:
+        """The whole report as JSON-ready data, with `ok`, `best` (the configuration) and `speedup` added."""
         best = self.best
         return {**super().to_dict(), "best": dict(best.config) if best else None, "speedup": self.speedup}
 
     def to_dataframe(self) -> Any:
-        """The rows as a pandas DataFrame, a column for each tuned name; ImportError where pandas is not installed."""
-        import pandas as pd  # type: ignore[import-untyped]
+        """The rows as a pandas DataFrame, one column a field and one for each tuned name.
 
-        plain = ({**{k: v for k, v in vars(r).items() if k != "config"}, **r.config} for r in self.rows)
-        return pd.DataFrame(list(plain))
+        WorkbenchError where pandas is not installed.
+        """
+        return data_frame([{**{k: v for k, v in vars(r).items() if k != "config"}, **r.config} for r in self.rows])
 
     def __str__(self) -> str:
         from ..show.tune_text import tuning
@@ -148,4 +156,4 @@ def _order(row: TuningRow) -> tuple[bool, float]:
     return not row.final, row.time_us
 
 
-__all__ = ["NOT_REACHED", "NOT_RUN", "PRUNED", "TIMED", "Config", "Tuning", "TuningRow", "spelled"]
+__all__ = ["INTERRUPTED", "NOT_REACHED", "NOT_RUN", "PRUNED", "TIMED", "Config", "Tuning", "TuningRow", "spelled"]

@@ -36,15 +36,15 @@ def save(
 ) -> Saved:
     """Write ops as a complete project: sources as they were run, host code, Python, tests, benchmarks, README.
 
-    >>> wb.save([rmsnorm], "rmsnorm_ops")
-    rmsnorm_ops 0.1.0 | lab::rmsnorm | 48 files in /home/me/rmsnorm_ops | 0.3 s
+    >>> print(wb.save([rmsnorm], "rmsnorm_ops"))
+    rmsnorm_ops 0.1.0 | lab::rmsnorm | 54 files in /home/me/rmsnorm_ops | 0.1 s
     install it: pip install --no-build-isolation /home/me/rmsnorm_ops
 
     `ops` is an op or several, `path` the folder, `name` what is imported (the folder's name where it is not given),
     `version` a version of PEP 440. `layout` is "python", a project for pip, or "kernels", one for Hugging Face's
-    kernel-builder. `license` is an SPDX expression, "MIT"; the texts of the usual ones are written. Saved again over an
-    earlier package, files that were edited by hand and not made anew keep their edits; where both changed nothing is
-    written. The report says what the new version changes for callers.
+    kernel-builder. `title` is one sentence, for its README. `license` is an SPDX expression, "MIT"; the texts of the usual
+    ones are written. Saved again over an earlier package, files that were edited by hand and not made anew keep their
+    edits; where both changed nothing is written. The report says what the new version changes for callers.
 
     Raises SaveError, naming the cell, for what cannot be saved, for a name, version, licence or folder that will not
     do, and for a conflict, with the difference. Nothing is then changed on the disk.

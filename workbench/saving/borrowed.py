@@ -19,7 +19,7 @@ _SAID = (
     ("or say what comes out with @op.fake", "or give it a fake"),
     ("    @{schema.name}.fake\\n", "    @torch.library.register_fake({schema.qualname!r})\\n"),
     ('install one with a cell, "', 'none came with the package"'),
-    ('"or define the op with wb.op"', '""'),
+    ('"or give it a reference: a function under @wb.op"', '""'),
     ('Write @op.backward, a cell for "', 'Save it with a backward, "'),
     ('f"{schema.name}.backward, or give the op a reference with wb.op"', '"or with a reference"'),
     ('"draw others. Write @op.backward, or take a seed or the noise as an argument."', '"draw others."'),

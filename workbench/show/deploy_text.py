@@ -34,6 +34,8 @@ def result(row: Ran) -> str:
 
 
 def how(report: Deployed) -> list[str]:
-    """What to type next."""
+    """What to type next; of the program only where it was built."""
     script, program, folder = map(shlex.quote, (f"{report.path}/run.py", f"{report.path}/bin/run", report.path))
-    return [f"run it: python {script}, or {program} {folder} (no Python)"]
+    skipped = [bool(run.skipped) for run in report.runs if run.by == "C++"]
+    built = not skipped or not all(skipped)
+    return [f"run it: python {script}" + (f", or {program} {folder} (no Python)" if built else "")]

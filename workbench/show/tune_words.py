@@ -110,8 +110,8 @@ def table(report: Tuning, case: str, micro: str = "us") -> tuple[list[str], list
 def notes(report: Tuning) -> list[str]:
     """What ended it early, what could not be kept, and what is to be known."""
     found = list(report.notes)
-    if report.stopped:
+    if report.ended:
         left = sum(r.status == "not reached" for r in report.rows)
         rest = f"; {words.count(left, 'configuration')} not reached, the next call goes on with them" if left else ""
-        found.insert(0, f"{report.stopped}{rest}")
+        found.insert(0, f"{report.ended}{rest}")
     return found

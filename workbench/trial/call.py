@@ -43,7 +43,7 @@ class Call:
         self._map()
         made = [self._value(a.name, v, bool(a.alias_info and a.alias_info.is_write)) for a, v in named]
         if any("Tensor" in str(a.type) for a in declared) and not _tensors(made):
-            raise Skip("there is no tensor among the arguments, so that torch calls the reference")
+            raise Skip("where no tensor is among the arguments torch calls the reference")
         count = min(len(step.args), len(declared))
         self.args = (*made[:count], *step.args[count:])
         names = {a.name for a, _ in named[count:]}

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from ..reports.tuning import NOT_REACHED, Tuning
+from ..reports.tuning import INTERRUPTED, NOT_REACHED, Tuning
 from .book import Book
 from .one import One
 from .task import Task, Tell
-
-INTERRUPTED = "interrupted"
 
 
 def run(
@@ -45,7 +43,7 @@ def _filled(report: Tuning, tasks: Sequence[Task], book: Book) -> Tuning:
         book.ended()
     return replace(
         report, rows=rows, trials=len(book.trials), seconds=book.now() - book.started, budget_s=book.budget_s,
-        stopped=book.stopped, notes=(*report.notes, *dict.fromkeys(book.notes)),
+        ended=book.stopped, notes=(*report.notes, *dict.fromkeys(book.notes)),
     )  # fmt: skip
 
 
