@@ -1,0 +1,105 @@
+"""Programs as users run them, each a process of its own: how they end, how soon, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import live
+
+ROOT = str(Path(__file__).parents[1])
+OP = f"""
+import os, sys, threading, time
+import torch, workbench as wb
+from torch import Tensor
+
+@wb.op("lab::scale")
+def scale(x: Tensor, k: float = 2.0) -> Tensor:
+    return x * k
+
+@scale.cases
+def _(t):
+    yield t(4, 8), 3.0
+
+TEXT = {live.SCALE!r}
+"""
+
+
+class Shell:
+    """Runs programs with one cache, in a folder of their own."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder, self.cache = folder, folder / "cache"
+        self.environment = {**os.environ, "WORKBENCH_CACHE": str(self.cache), "PYTHONPATH": ROOT, **environment}
+
+    def run(self, text: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        script = self.folder / "script" / "script.py"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(OP + text)
+        return self.command([sys.executable, str(script)], cwd)
+
+    def command(self, words: list[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=self.environment,
+            cwd=cwd or self.folder,
+        )
+
+
+def test_a_program_that_ends_early_leaves_no_compiler_and_no_half_of_a_header(tmp_path):
+    """The headers that the first op has made in the background: the one at hand is ended, the next is not begun."""
+    compiler, begun = tmp_path / "slow-cxx", tmp_path / "begun"
+    compiler.write_text(
+        '#!/bin/sh\nlast=""\nfor a in "$@"; do [ "$last" = -o ] && made="$a"; last="$a"; done\n'
+        f'case "$*" in *c++-header*) echo half > "$made"; echo $$ >> {begun}; exec sleep 60;; esac\nexec g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    shell = Shell(tmp_path, WORKBENCH_CXX=str(compiler))
+    done = shell.run(f"while not os.path.exists({str(begun)!r}): time.sleep(0.01)\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    time.sleep(0.3)  # so long a thread would go on
+    [pid] = begun.read_text().split()
+    assert not os.path.exists(f"/proc/{pid}"), "a compiler still runs"
+    assert [str(p) for p in shell.cache.rglob("staging/*")] == []
+
+
+@pytest.mark.slow
+def test_a_build_after_the_end_of_the_main_thread_is_refused_in_a_sentence(tmp_path):
+    done = Shell(tmp_path).run(
+        "def late():\n"
+        "    threading.main_thread().join()\n"
+        "    try: wb.cpp('scale', TEXT)\n"
+        "    except wb.WorkbenchError as error: print(error)\n"
+        "threading.Thread(target=late).start()\n"
+    )
+    assert done.stdout.splitlines()[0] == (
+        "this program is ending, and builds nothing any more: its main thread must wait for others, by thread.join()"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_an_op_of_a_program_on_standard_input_is_complete(tmp_path):
+    shell = Shell(tmp_path)
+    text = OP + (
+        "wb.cpp('scale', TEXT)\nx = torch.ones(2, requires_grad=True)\nscale(x, 3.0).sum().backward()\n"
+        "print(x.grad.tolist(), scale.check().ok)\n"
+        "try: wb.save([scale], 'saved')\n"
+        "except wb.WorkbenchError as error: print(str(error).splitlines()[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, timeout=120, check=False,
+                          env=shell.environment, cwd=tmp_path)  # fmt: skip
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "[3.0, 3.0] True",
+        "lab::scale: the source of scale cannot be found; define it in a cell or a file, and run that again",
+    ]
