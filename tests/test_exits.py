@@ -87,6 +87,18 @@ def test_a_build_after_the_end_of_the_main_thread_is_refused_in_a_sentence(tmp_p
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_modules_that_lie_where_a_script_is_started_are_not_the_workers(tmp_path):
+    """`python scripts/train.py` does not look into the folder that it is started from; `python -m` does."""
+    started_from = tmp_path / "from"
+    started_from.mkdir()
+    for name in ("random", "socket", "select", "queue"):
+        (started_from / f"{name}.py").write_text("raise RuntimeError('not this one')\n")
+    done = Shell(tmp_path).run(
+        "wb.cpp('scale', TEXT)\nprint(scale.last_line.installed, scale(torch.ones(2), 3.0).tolist())\n", started_from
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True [3.0, 3.0]\n", "")
+
+
 @pytest.mark.slow
 def test_an_op_of_a_program_on_standard_input_is_complete(tmp_path):
     shell = Shell(tmp_path)
