@@ -115,3 +115,26 @@ def test_an_op_of_a_program_on_standard_input_is_complete(tmp_path):
         "[3.0, 3.0] True",
         "lab::scale: the source of scale cannot be found; define it in a cell or a file, and run that again",
     ]
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_command_whose_reader_has_gone_ends_quietly_with_its_own_code(tmp_path, json):
+    shell = Shell(tmp_path)
+    words = [sys.executable, "-m", "workbench", "cache", "list", *json]
+    near, far = os.pipe()
+    os.close(near)
+    try:
+        done = subprocess.run(words, stdout=far, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+                              env=shell.environment)  # fmt: skip
+    finally:
+        os.close(far)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+def test_a_command_whose_output_cannot_be_written_says_so(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "workbench", "cache", "list"], stdout=full, stderr=subprocess.PIPE,
+                              text=True, timeout=120, check=False, env=Shell(tmp_path).environment)  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "the output cannot be written: No space left on device\n")
