@@ -28,6 +28,17 @@ def _(t):
 
 TEXT = {live.SCALE!r}
 """
+TRITON = """
+@triton.jit
+def kernel(x, y, k, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * k, mask=i < n)
+
+def scale(x, k=2.0):
+    y = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 256),)](x, y, k, x.numel(), B=256)
+    return y
+"""
 
 
 class Shell:
@@ -73,17 +84,22 @@ def test_a_program_that_ends_early_leaves_no_compiler_and_no_half_of_a_header(tm
 
 
 @pytest.mark.slow
-def test_a_build_after_the_end_of_the_main_thread_is_refused_in_a_sentence(tmp_path):
+def test_a_build_or_a_check_after_the_end_of_the_main_thread_is_refused_in_a_sentence(tmp_path):
     done = Shell(tmp_path).run(
         "def late():\n"
         "    threading.main_thread().join()\n"
-        "    try: wb.cpp('scale', TEXT)\n"
-        "    except wb.WorkbenchError as error: print(error)\n"
+        "    for verb in (lambda: wb.cpp('scale', TEXT), lambda: wb.triton('scale', TRITON), scale.check):\n"
+        "        try: verb()\n"
+        "        except wb.WorkbenchError as error: print(str(error).splitlines()[0])\n"
+        "    print(scale(torch.ones(2), 3.0).tolist())\n"
+        f"TRITON = {TRITON!r}\n"
         "threading.Thread(target=late).start()\n"
     )
-    assert done.stdout.splitlines()[0] == (
-        "this program is ending, and builds nothing any more: its main thread must wait for others, by thread.join()"
+    said = (
+        "this program is ending, and nothing is built or checked any more: let the main thread wait for this one, by "
+        "thread.join()"
     )
+    assert done.stdout.splitlines() == [said, said, said, "[3.0, 3.0]"]
     assert (done.returncode, done.stderr) == (0, "")
 
 

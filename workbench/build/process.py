@@ -26,7 +26,10 @@ getattr(threading, "_register_atexit", atexit.register)(_ending.set)
 _over = threading.Event()  # nothing is started any more
 _starting = threading.Lock()  # between the start of a compiler and its entry in `_running`
 _background: list[threading.Thread] = []
-ENDED = "this program is ending, and builds nothing any more: its main thread must wait for others, by thread.join()"
+ENDED = (
+    "this program is ending, and nothing is built or checked any more: let the main thread wait for this one, by "
+    "thread.join()"
+)
 TIDY_S = 2.0  # at exit, for what a compiler that was killed had written: half a header is 50 MB
 
 
@@ -66,7 +69,7 @@ def run(
     stand in its environment beside those of every compiler. Raises ToolchainError when it cannot be started and
     TimeoutError after `limit_s`. Then, and on KeyboardInterrupt, every process of its group is killed first.
     """
-    _refuse_at_the_end()
+    refuse_at_the_end()
     look_up()
     nice = shutil.which("nice", path=settings.programs()) if background else None
     began = time.perf_counter()
@@ -135,7 +138,7 @@ def pool(count: int, *, wait: bool = False) -> Iterator[ThreadPoolExecutor]:
 
     Raises ToolchainError after the end of the main thread, when Python starts no such threads any more.
     """
-    _refuse_at_the_end()
+    refuse_at_the_end()
     stopped = threading.Event()
     made = ThreadPoolExecutor(count, initializer=end_with, initargs=(stopped,))
     try:
@@ -156,7 +159,7 @@ def look_up() -> None:
         raise KeyboardInterrupt
 
 
-def _refuse_at_the_end() -> None:
+def refuse_at_the_end() -> None:
     """ToolchainError in a thread of the user's that goes on after the main thread, and in what runs at exit."""
     ours = hasattr(_thread, "stopped") or getattr(_thread, "background", False)
     if _ending.is_set() and not ours:
