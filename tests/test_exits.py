@@ -154,3 +154,24 @@ def test_a_command_whose_output_cannot_be_written_says_so(tmp_path):
         done = subprocess.run([sys.executable, "-m", "workbench", "cache", "list"], stdout=full, stderr=subprocess.PIPE,
                               text=True, timeout=120, check=False, env=Shell(tmp_path).environment)  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.slow
+def test_a_fork_builds_while_a_thread_of_its_parent_was_building(tmp_path):
+    done = Shell(tmp_path).run(
+        "from workbench.turn import turn\n"
+        "wb.cpp('scale', TEXT)\nheld, over = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with turn: held.set(); over.wait(60)\n"
+        "threading.Thread(target=hold).start(); held.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    wb.cpp('scale', TEXT)\n"
+        "    print(scale(torch.ones(2), 3.0).tolist(), scale.last_line.installed, flush=True)\n"
+        "    os._exit(0)\n"
+        "until = time.monotonic() + 20\n"
+        "while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < until: time.sleep(0.02)\n"
+        "over.set()\n"
+        "if not ended: os.kill(child, 9); print('it hangs')\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[3.0, 3.0] True\n", "")
