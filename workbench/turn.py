@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-turn = threading.RLock()  # held by a cell's whole build, by the whole reload of a file, by a verb from begin to end
+
+def free_in_forks(lock: Any) -> Any:
+    """The same RLock. A fork finds it free, unless the thread that forked has it: no other lives on to give it back."""
+
+    def free() -> None:
+        if not lock._is_owned():
+            lock._at_fork_reinit()
+
+    os.register_at_fork(after_in_child=free)
+    return lock
+
+
+# Held by a cell's whole build, by the whole reload of a file, by a verb from begin to end.
+turn = free_in_forks(threading.RLock())
 
 
 def in_turn(function: Callable[P, R]) -> Callable[P, R]:

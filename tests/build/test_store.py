@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import filelock
 import pytest
 
-from workbench.build import cache, eviction, store
+from workbench.build import cache, eviction, process, store
 from workbench.build.result import Made
 from workbench.build.store import Passing, Store, Unwritable, key
 from workbench.errors import BuildError, Diagnostic, ToolchainError
@@ -212,6 +214,28 @@ def test_two_at_once_run_one_make(root):
     assert len({b.path for b in builds}) == 1
 
 
+def test_a_thread_that_waits_for_another_process_ends_when_it_is_told_to(root):
+    """That process may build for minutes, and Python's end waits for the threads of a pool."""
+    held = filelock.FileLock(str(Store(root)._made("locks") / f"{KEY[:3]}.lock"))
+    stopped, ended = threading.Event(), []
+
+    def wait() -> None:
+        process.end_with(stopped)
+        try:
+            Store(root).build(KEY, maker()[0])
+        except KeyboardInterrupt:
+            ended.append("told to")
+
+    with held:
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        time.sleep(0.1)
+        stopped.set()
+        thread.join(5)
+        assert ended == ["told to"]
+    assert not Store(root).build(KEY, maker()[0]).cached
+
+
 def test_a_build_that_someone_else_put_in_place_meanwhile_is_used(root):
     ready = Path(Store(root).build(KEY, maker(b"theirs")[0]).path).parent
     aside = root / "aside"
@@ -347,6 +371,29 @@ def test_a_cache_that_others_can_write_to_is_refused_for_reading_too(root):
     for act in (lambda: Store(root).find(KEY), lambda: Store(root).build(KEY, maker()[0])):
         with pytest.raises(ToolchainError, match="can be written to by others"):
             act()
+
+
+def test_builds_side_by_side_share_the_temporary_cache(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "file" / "cache"))
+    real, together = cache._store, threading.Barrier(2, timeout=10)
+
+    def late(root, shelf, *more):
+        made = real(root, shelf, *more)
+        if root == tmp_path / "file" / "cache":
+            monkeypatch.setattr(made, "build", refuse)
+        return made
+
+    def refuse(*_):
+        together.wait()  # both have found out before either has done something about it
+        raise Unwritable from NotADirectoryError(errno.ENOTDIR, "Not a directory")
+
+    monkeypatch.setattr(cache, "_store", late)
+    with ThreadPoolExecutor(2) as pool:
+        keys = KEY, key({"text": "void g();"})
+        built = list(pool.map(lambda k: cache.build(k, maker()[0]), keys))
+    assert built[0].diagnostics == built[1].diagnostics
+    assert len({Path(b.path).parents[3] for b in built}) == 1
 
 
 def test_a_cache_that_cannot_be_made_is_replaced_by_a_temporary_one(monkeypatch, tmp_path):

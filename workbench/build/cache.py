@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .. import settings
 from ..errors import Diagnostic, ToolchainError
-from . import eviction, listing
+from . import eviction, listing, process
 from .result import Build, Made
 from .store import LIMIT_BYTES, Store, Unwritable
 
@@ -93,6 +93,12 @@ def _build_instead(root: Path, key: str, make: Callable[[Path], Made], labels: t
 
 
 def _use_instead(root: Path, cause: BaseException | None) -> None:
+    with _mutex:  # a launcher and a body are built side by side
+        if root not in _instead:
+            _instead[root] = _made_instead(root, cause)
+
+
+def _made_instead(root: Path, cause: BaseException | None) -> tuple[Path, Diagnostic]:
     try:
         made = Path(tempfile.mkdtemp(prefix="workbench-"))
     except OSError as error:
@@ -106,11 +112,12 @@ def _use_instead(root: Path, cause: BaseException | None) -> None:
         f"the cache cannot be written to ({_reason(cause)}): builds go to {made} and are lost when this process ends. "
         "Set WORKBENCH_CACHE to a folder that can be written to",
     )  # fmt: skip
-    _instead[root] = made, note
+    return made, note
 
 
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:  # a forked worker leaves it to its parent
+        process.end_all()  # else a compiler writes on
         with contextlib.suppress(OSError):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -104,6 +104,7 @@ def wait(limit_s: float = LIMIT_S) -> bool:
 
 
 def _work() -> None:
+    process.in_background()
     while True:
         with _mutex:  # so that a request either sees this thread alive or finds the queue empty
             global _thread
@@ -115,6 +116,8 @@ def _work() -> None:
             make(*wanted)
         except (WorkbenchError, OSError, Unwritable):
             continue  # a build without it is slower, and right
+        except KeyboardInterrupt:
+            return  # this process ends
 
 
 def make(compiler: Compiler, kind: str, name: str, given: Sequence[str]) -> str:

@@ -26,12 +26,13 @@ from pathlib import Path
 
 from .. import settings
 from ..errors import BuildError, Diagnostic
-from . import eviction, journal, result
+from . import eviction, journal, process, result
 from .resources import Resources
 from .result import Build, Made
 
 LAYOUT = "1"  # part of every key; another number makes all former builds strangers
 LIMIT_BYTES = 5_000_000_000
+LOOK_S = 0.25  # between looks whether it is worth waiting for another process
 UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.ENOENT,
               errno.EIO, errno.ESTALE, errno.EEXIST, errno.ENAMETOOLONG, errno.EFBIG}  # fmt: skip
 
@@ -233,7 +234,12 @@ class Store:
 
         with _or_unwritable():
             lock = filelock.FileLock(str(self._made("locks") / f"{key[:3]}.lock"))
-            lock.acquire(poll_interval=0.01)
+            while True:
+                try:
+                    lock.acquire(timeout=LOOK_S, poll_interval=0.01)
+                    break
+                except filelock.Timeout:  # another process builds, for minutes maybe: this one may be ending
+                    process.look_up()
         try:
             yield
         finally:

@@ -24,7 +24,7 @@ import torch
 from .. import gpu
 from ..errors import BuildError, Diagnostic
 from ..gpu import Target, shared_bytes
-from . import triton_hints, triton_parse, triton_slips
+from . import process, triton_hints, triton_parse, triton_slips
 from .resources import Resources
 from .triton_driver import targeting
 from .triton_kernels import innermost, own_kernels
@@ -113,6 +113,7 @@ def each(module: Any, found: Sequence[Form], target: Target) -> Iterator[tuple[i
 def at_once(count: int) -> Iterator[ThreadPoolExecutor]:
     """Threads for as many compilations: Triton and LLVM run without Python's lock. An interrupt waits for none."""
     triton_parse.in_turn()
+    process.refuse_at_the_end()
     pool = ThreadPoolExecutor(max(1, min(MOST_AT_ONCE, count, len(os.sched_getaffinity(0)))), "triton")
     try:
         yield pool

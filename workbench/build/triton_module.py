@@ -24,6 +24,7 @@ from typing import Any
 
 from ..errors import BuildError, Diagnostic, WorkbenchError
 from ..source import Source
+from ..turn import free_in_forks
 from . import triton_driver, triton_hints, triton_text
 from .triton_beside import absolute, beside, file_of, files_of, package_of, read
 from .triton_kernels import innermost
@@ -31,7 +32,8 @@ from .triton_text import padded
 
 # `workbench_triton_1f2e3d4c5b6a7988.helpers`, and `(<helpers.py, 1f2e3d4c>)` of its file
 OUR_NAMES = re.compile(r"workbench_triton_[0-9a-f]{16}\.| \(<[^<>]*, [0-9a-f]{8}>\)")
-LOCK = threading.RLock()  # Triton's switches and its patches of tl are global: one text is loaded, run or built at once
+# Triton's switches and its patches of tl are global: one text is loaded, run or built at once.
+LOCK = free_in_forks(threading.RLock())
 
 _modules: dict[str, types.ModuleType] = {}
 _spans: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}  # by file: lines of each function, without decorators

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-_TURN = threading.RLock()
+from ..turn import free_in_forks
+
+_TURN = free_in_forks(threading.RLock())
 
 
 def in_turn() -> None:

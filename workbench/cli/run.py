@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from typing import Any, TextIO
 
 from ..errors import BuildError, SaveError, SchemaError, WorkbenchError
@@ -28,42 +29,64 @@ def main(words: Sequence[str] | None = None, out: TextIO | None = None, err: Tex
     >>> main(["doctor", "--only", "compiler"])
     0
     """
-    out, err = out or sys.stdout, err or sys.stderr
+    out, err = out or sys.stdout or io.StringIO(), err or sys.stderr or io.StringIO()  # None: it was closed
     given = parser().parse_args(words)
     try:
         with _apart(out, err) if given.json else nullcontext():
             outcome = given.run(given)
     except KeyboardInterrupt:
-        print("interrupted", file=err)
-        return INTERRUPTED
+        return _say(INTERRUPTED, "", "interrupted", out, err)
     except BrokenPipeError:  # whoever read the output has seen enough
-        return OK
+        return _say(OK, "", "", out, err)
     except (Exception, SystemExit) as error:  # the user's own code may raise anything, or end the program
         if given.json:
-            print(json.dumps({"command": given.command, "ok": False, "error": _data(error)}), file=out)
-        else:
-            print(_text(error), file=err)
-        return _code(error)
+            said = json.dumps({"command": given.command, "ok": False, "error": _data(error)})
+            return _say(_code(error), said, "", out, err)
+        return _say(_code(error), "", _text(error), out, err)
     return _told(given, outcome, out, err)
 
 
 def _told(given: argparse.Namespace, outcome: Outcome, out: TextIO, err: TextIO) -> int:
     """Print what there is, and what was raised for some of the ops. They decide the code where nothing else does."""
     ok = outcome.ok and not outcome.errors and not outcome.stopped
+    text, aside = outcome.text, [f"{name} | {_text(error)}" for name, error in outcome.errors.items()]
     if given.json:
         errors = {"errors": {name: _data(error) for name, error in outcome.errors.items()}} if outcome.errors else {}
-        print(json.dumps({"command": given.command, "ok": ok, **plain(outcome.data), **errors}), file=out)
-    elif outcome.text:
-        print(outcome.text, file=out)
-    for name, error in outcome.errors.items():
-        if not given.json:
-            print(f"{name} | {_text(error)}", file=err)
+        text, aside = json.dumps({"command": given.command, "ok": ok, **plain(outcome.data), **errors}), []
+    code = OK if ok else FAILED
     if outcome.stopped:
-        print("interrupted", file=err)
-        return INTERRUPTED
-    if outcome.errors and not outcome.text:
-        return min(_code(error) for error in outcome.errors.values())
-    return OK if ok else FAILED
+        code, aside = INTERRUPTED, [*aside, "interrupted"]
+    elif outcome.errors and not outcome.text:
+        code = min(_code(error) for error in outcome.errors.values())
+    return _say(code, text, "\n".join(aside), out, err)
+
+
+def _say(code: int, text: str, aside: str, out: TextIO, err: TextIO) -> int:
+    """Print `text`, and `aside` on the other one. The code stands where nobody reads on, not where a disk is full."""
+    try:
+        if text:
+            print(text, file=out)
+        out.flush()
+    except BrokenPipeError:
+        _drop(out)
+    except OSError as error:
+        _drop(out)
+        code, aside = code or FAILED, f"the output cannot be written: {error.strerror}\n{aside}".rstrip()
+    try:
+        if aside:
+            print(aside, file=err)
+        err.flush()
+    except OSError:
+        _drop(err)
+    return code
+
+
+def _drop(file: TextIO) -> None:
+    """What it still holds goes nowhere, else Python tries again at its end, and complains."""
+    with suppress(OSError, ValueError):  # no file of the system
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, file.fileno())
+        os.close(nowhere)
 
 
 @contextmanager

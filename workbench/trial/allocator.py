@@ -52,16 +52,19 @@ def wait(limit_s: float = 120.0) -> bool:
 
 def _build() -> None:
     global _path
-    from ..build import cpp
+    from ..build import cpp, process
     from ..build import flags as arguments
     from ..errors import WorkbenchError
 
+    process.in_background()
     try:
         text = TEXT.read_text(encoding="utf-8")
         flags = [arguments.BEYOND]
         _path = cpp.compile(text, kind="host", flags=flags, file=TEXT.name, background=True).path
     except (WorkbenchError, OSError):
         return  # outputs are then guarded only where launchers make them
+    except KeyboardInterrupt:
+        return  # this process ends
 
 
 _Ask = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)

@@ -9,7 +9,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from concurrent.futures import Future
 
 from ..errors import ToolchainError
 from .stack import ordinary
-from .warm import LOG_BYTES, START_S, surroundings
+from .warm import LOG_BYTES, START_S, python, surroundings
 from .watch import Watch, read_all
 from .wire import MemoryFile, Order, Reply, pack, receive, send
 
@@ -66,7 +65,7 @@ class Process:
 
     def _start(self, prefix: Sequence[str], arguments: list[str], fds: list[int], extra: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
-            ordinary([*prefix, sys.executable, "-m", f"{__package__}.gpu_worker", *arguments]),
+            ordinary([*prefix, *python(f"{__package__}.gpu_worker", *arguments)]),
             stdin=subprocess.DEVNULL,
             stdout=self.errors.fd,
             stderr=self.errors.fd,

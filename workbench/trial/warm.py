@@ -54,7 +54,7 @@ def started(preloads: tuple[str, ...]) -> Live:
     near, far = socket.socketpair()
     errors = MemoryFile()
     process = subprocess.Popen(
-        ordinary([sys.executable, "-m", f"{__package__}.worker", str(far.fileno()), str(os.getpid()), *preloads]),
+        ordinary(python(f"{__package__}.worker", str(far.fileno()), str(os.getpid()), *preloads)),
         stdin=subprocess.DEVNULL,
         stdout=errors.fd,
         stderr=errors.fd,
@@ -113,6 +113,16 @@ def forked(live: Live | None) -> Live | None:
     finally:
         far.close()
     return Live(Forked(near), near, errors)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """`python -m MODULE ARGUMENTS`, but for the folder that one stands in, which `-m` and `-c` put before all others.
+
+    A notebook and a script do not look there, so a `random.py` that lies there is none of theirs. (`-P` says the same
+    from Python 3.11 on.)
+    """
+    first = "import sys; sys.path[0] or sys.path.pop(0); import runpy"
+    return [sys.executable, "-c", f"{first}; runpy.run_module({module!r}, None, '__main__', True)", *arguments]
 
 
 def surroundings() -> dict[str, str]:
