@@ -76,21 +76,22 @@ class Waiting:
             self.thread.join()
 
 
-def test_it_calls_until_the_thread_that_began_has_ended():
+def test_it_calls_until_the_thread_that_began_has_ended(monkeypatch):
     waiting = Waiting(3)
-    assert teardown.finish(waiting.before, call=waiting)
+    monkeypatch.setattr(teardown, "call_cuda", waiting)
+    assert teardown.finish(waiting.before)
     assert waiting.left == 0
 
 
-def test_nothing_is_called_where_no_thread_began():
-    called = []
-    assert teardown.finish(teardown.threads(), call=lambda: called.append(1))
-    assert not called
+def test_nothing_is_called_where_no_thread_began(monkeypatch):
+    monkeypatch.setattr(teardown, "call_cuda", lambda: pytest.fail("called"))
+    assert teardown.finish(teardown.threads())
 
 
-def test_a_thread_that_stays_is_not_waited_for_for_ever():
+def test_a_thread_that_stays_is_not_waited_for_for_ever(monkeypatch):
     waiting = Waiting(10**9)
-    assert not teardown.finish(waiting.before, limit_s=0.02, call=waiting)
+    monkeypatch.setattr(teardown, "call_cuda", waiting)
+    assert not teardown.finish(waiting.before, limit_s=0.02)
     assert waiting.left < 10**9
     waiting.over.set()
 
@@ -98,7 +99,8 @@ def test_a_thread_that_stays_is_not_waited_for_for_ever():
 def test_where_threads_are_not_listed_nothing_is_waited_for(monkeypatch, tmp_path):
     monkeypatch.setattr(teardown, "THREADS", str(tmp_path / "none"))
     assert teardown.threads() == frozenset()
-    assert teardown.finish(teardown.threads(), call=lambda: pytest.fail("called"))
+    monkeypatch.setattr(teardown, "call_cuda", lambda: pytest.fail("called"))
+    assert teardown.finish(teardown.threads())
 
 
 @pytest.mark.gpu
@@ -111,6 +113,12 @@ def test_each_session_sees_its_kernel_whoever_profiled_before_and_the_process_en
     """One whose last act was a session hung at its exit; one of ours after somebody else's saw nothing."""
     printed = run(SESSIONS, *kinds.split(), "initialized")
     assert printed == "".join(f"{kind} {0 if kind.endswith('cpu') else 1}\n" for kind in kinds.split())
+
+
+@pytest.mark.gpu
+def test_their_session_that_leaves_torchs_thread_waiting_spoils_none_of_ours(monkeypatch):
+    monkeypatch.setenv(teardown.VARIABLE, "1")
+    assert run(SESSIONS, "own", "cuda", "own", "cuda", "initialized") == "own 1\ncuda 1\n" * 2
 
 
 @pytest.mark.gpu

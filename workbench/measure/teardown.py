@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -66,7 +66,7 @@ def threads() -> frozenset[str]:
         return frozenset()
 
 
-def finish(before: frozenset[str], limit_s: float = LIMIT_S, call: Callable[[], object] | None = None) -> bool:
+def finish(before: frozenset[str], limit_s: float = LIMIT_S) -> bool:
     """Call CUDA until the threads that are not among `before` have ended; whether they have.
 
     >>> finish(before)
@@ -76,7 +76,7 @@ def finish(before: frozenset[str], limit_s: float = LIMIT_S, call: Callable[[], 
     while threads() - before:
         if time.perf_counter() > until:
             return False
-        (call or call_cuda)()
+        call_cuda()
         time.sleep(PAUSE_S)
     return True
 
