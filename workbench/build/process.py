@@ -17,6 +17,7 @@ from typing import Any
 
 from .. import settings
 from ..errors import ToolchainError
+from ..turn import free_in_forks
 
 _running: dict[subprocess.Popen, int] = {}  # and the process that started it: a forked worker ends none of them
 _waited_for: dict[subprocess.Popen, str] = {}  # those of them that somebody waits for, and their names
@@ -24,7 +25,7 @@ _thread = threading.local()  # .stopped: the event that ends what this thread ru
 _ending = threading.Event()  # the main thread has ended, and this process waits for no compiler
 getattr(threading, "_register_atexit", atexit.register)(_ending.set)
 _over = threading.Event()  # nothing is started any more
-_starting = threading.Lock()  # between the start of a compiler and its entry in `_running`
+_starting = free_in_forks(threading.RLock())  # between the start of a compiler and its entry in `_running`
 _background: list[threading.Thread] = []
 ENDED = (
     "this program is ending, and nothing is built or checked any more: let the main thread wait for this one, by "
@@ -216,10 +217,4 @@ def end_all() -> None:
         thread.join(max(0.0, until - time.perf_counter()))
 
 
-def _after_fork() -> None:
-    global _starting
-    _starting = threading.Lock()  # another thread may have held it
-    _background.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_background.clear)
